@@ -1,0 +1,1 @@
+"""The rivals: policies that run inside our engine, and wrapped servers of others."""

@@ -1,0 +1,1 @@
+"""Rival policies, run by the same scheduler and executor as FlowPrefill."""

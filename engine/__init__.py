@@ -1,0 +1,1 @@
+"""The self-contained FlowPrefill engine: nouns, scheduler, execution on torch, HTTP serving."""

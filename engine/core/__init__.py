@@ -1,0 +1,1 @@
+"""The nouns every package shares. Standard library only; imports nothing else of this project."""

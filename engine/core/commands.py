@@ -1,0 +1,54 @@
+"""What the scheduler asks for. The executor obeys in order; the frontend hears of rejections."""
+
+from dataclasses import dataclass
+
+from engine.core.batch import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Submission control: execute this new task. Given only while nothing executes."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Preemption control: stop the executing task at the next operator boundary.
+
+    Answered by Preempted, or by Completion or Failed when that came first.
+    """
+
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Resumption control: go on with a preempted task where it stopped. Given only while nothing executes."""
+
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Forget a preempted task (all its members left). Its activations are free at once; not answered."""
+
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseKV:
+    """Free the KV blocks of a request once no launched write is pending. Answered by KVReleased."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The request is refused or has failed; `reason` is a sentence for its client. Not answered."""
+
+    request_id: str
+    reason: str
+
+
+Command = Start | Pause | Resume | Discard | ReleaseKV | Reject

@@ -1,0 +1,1 @@
+"""Policies of the engine, one file each: which work is most urgent."""

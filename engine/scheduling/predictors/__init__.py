@@ -1,0 +1,1 @@
+"""TTFT predictors: what a piece of prefill work will take."""

@@ -1,0 +1,1 @@
+"""Model architectures as operator programs, their shapes and weights."""

@@ -1,0 +1,1 @@
+"""Figures drawn from committed results, one file each."""

@@ -1,0 +1,1 @@
+"""The benchmark harness: load generation, measurement, assembly, experiments."""

@@ -1,0 +1,1 @@
+"""Settings dataclasses, and the tables that turn names into objects. No Hydra."""

@@ -1,0 +1,1 @@
+"""The edge: Hydra composition, runs, sweeps, provenance."""

@@ -1,0 +1,1 @@
+"""Traces, synthetic workloads, SLOs and prompts: everything decided before a run starts."""

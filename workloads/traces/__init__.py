@@ -1,0 +1,1 @@
+"""One file per public trace format: raw file -> Trace."""
