@@ -1,0 +1,66 @@
+import threading
+
+from engine.core.events import Arrival, Cancelled, Completion, KVReleased
+from engine.core.request import Request
+from engine.torch_backend.clock import MonotonicClock
+from engine.torch_backend.event_queue import EventQueue
+
+
+def test_all_pending_come_in_one_sorted_list_with_numbers_in_order_of_put() -> None:
+    queue = EventQueue()
+    queue.put(Arrival(5, 0, Request("a", 0, 5, 3)))
+    queue.put(KVReleased(5, 0, "b"))
+    queue.put(Completion(5, 0, 1, 9, ()))
+    queue.put(Cancelled(4, 0, "c"))
+    assert [(type(e).__name__, e.event_seq) for e in queue.wait()] == [
+        ("Cancelled", 3),
+        ("Completion", 2),
+        ("KVReleased", 1),
+        ("Arrival", 0),
+    ]
+
+
+def test_wait_blocks_until_another_thread_puts() -> None:
+    queue = EventQueue()
+    taken: list[object] = []
+    waiter = threading.Thread(target=lambda: taken.extend(queue.wait()))
+    waiter.start()
+    queue.put(Cancelled(1, 0, "a"))
+    waiter.join(10)
+    assert taken == [Cancelled(1, 0, "a")]
+
+
+def test_close_hands_out_what_is_pending_then_empty_lists() -> None:
+    queue = EventQueue()
+    queue.put(Cancelled(1, 0, "a"))
+    queue.close()
+    queue.put(Cancelled(2, 0, "late"))
+    assert queue.wait() == [Cancelled(1, 0, "a")]
+    assert queue.wait() == []
+    assert queue.wait() == []
+
+
+def test_close_wakes_a_waiter() -> None:
+    queue = EventQueue()
+    taken: list[object] = [None]
+    waiter = threading.Thread(target=lambda: taken.__setitem__(0, queue.wait()))
+    waiter.start()
+    queue.close()
+    waiter.join(10)
+    assert taken == [[]]
+
+
+def test_numbers_from_many_threads_are_unique() -> None:
+    queue = EventQueue()
+    threads = [threading.Thread(target=lambda: [queue.put(Cancelled(1, 0, "x")) for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [event.event_seq for event in queue.wait()] == list(range(800))
+
+
+def test_the_clock_never_goes_back() -> None:
+    clock = MonotonicClock()
+    stamps = [clock.now_ns() for _ in range(1000)]
+    assert stamps == sorted(stamps)
