@@ -1,1 +1,1 @@
-"""One file per public trace format: raw file -> Trace."""
+"""One file per public trace format: raw file -> (Trace, AdmissionReport). `catalogue.py` names them."""

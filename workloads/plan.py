@@ -1,0 +1,101 @@
+"""A trace window to the requests of one run: due instants, prompts, outputs, SLOs; all before the clock starts."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.core.clock import seconds_to_ns
+from engine.core.trace import PlannedRequest, Trace
+from workloads.arrivals import generated_arrivals_s
+from workloads.length_scale import effective_tokens
+from workloads.prompts import PromptSettings, make_prompts
+from workloads.slo import SLORule
+
+Arrivals = Literal["recorded", "poisson", "gamma"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSettings:
+    """How the rows of a window become requests. Token counts are trace tokens.
+
+    arrivals: recorded (the trace's own instants), or drawn by the run's seed over the same span: poisson, gamma.
+    arrival_cv: coefficient of variation of gamma gaps; given with gamma, and only then.
+    rate_scale: arrivals per second over the trace's own; gaps shrink by it. 1 = the trace's own rate.
+    time_stretch: gaps grow by it (a slower device: slo_speed_factor, see workloads.slo).
+    length_scale: lengths shrink by it, rounded up, at least 1: inputs and outputs alike.
+    output_tokens: tokens asked of every request, or "trace".
+    """
+
+    arrivals: Arrivals = "recorded"
+    arrival_cv: float | None = None
+    rate_scale: float = 1.0
+    time_stretch: float = 1.0
+    length_scale: float = 1.0
+    output_tokens: int | Literal["trace"] = 1
+
+    def __post_init__(self) -> None:
+        for name in ("rate_scale", "time_stretch", "length_scale"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"{name} must be a number above 0, got {value}")
+        if self.arrivals == "gamma" and self.arrival_cv is None:
+            raise ValueError("arrivals=gamma needs arrival_cv, the coefficient of variation of its gaps")
+        if self.arrivals != "gamma" and self.arrival_cv is not None:
+            raise ValueError(f"arrival_cv belongs to arrivals=gamma; it conflicts with arrivals={self.arrivals}")
+        if self.arrival_cv is not None and not 0 < self.arrival_cv <= 100:
+            raise ValueError(f"arrival_cv must be above 0 and at most 100, got {self.arrival_cv}")
+        if self.output_tokens != "trace" and self.output_tokens < 1:
+            raise ValueError(f"output_tokens must be at least 1, got {self.output_tokens}")
+
+
+def plan_requests(
+    window: Trace,
+    settings: PlanSettings,
+    slos: SLORule,
+    prompts: PromptSettings,
+    seed: int,
+    context_limit_tokens: int | None = None,
+) -> tuple[PlannedRequest, ...]:
+    """The requests of one run, in order of due instants.
+
+    The seed draws the prompts, and with arrivals poisson or gamma the instants; rows keep their order, lengths and
+    classes under every seed. Effective lengths are len(token_ids) and max_tokens.
+    context_limit_tokens: positions the model has; a request that needs more is refused here, not deep in the run.
+    Raises ValueError with one sentence.
+    """
+    lengths = [effective_tokens(row.input_tokens, settings.length_scale) for row in window.rows]
+    asked = [row.output_tokens if settings.output_tokens == "trace" else settings.output_tokens for row in window.rows]
+    outputs = [effective_tokens(tokens, settings.length_scale) for tokens in asked]
+    if context_limit_tokens is not None:
+        _refuse_over_context(lengths, outputs, context_limit_tokens, settings.length_scale)
+    objectives = [slos.objective(row) for row in window.rows]
+    stretch = settings.time_stretch / settings.rate_scale
+    due = [seconds_to_ns(instant * stretch) for instant in _arrivals_s(window, settings, seed)]
+    token_ids = make_prompts(lengths, prompts, seed)
+    width = max(4, len(str(len(lengths))))
+    return tuple(
+        PlannedRequest(f"r{i:0{width}d}", due[i], token_ids[i], outputs[i], objectives[i].slo, objectives[i].task)
+        for i in range(len(lengths))
+    )
+
+
+def _arrivals_s(window: Trace, settings: PlanSettings, seed: int) -> list[float]:
+    if settings.arrivals == "recorded":
+        return [row.arrival_s for row in window.rows]
+    rng = random.Random(f"plan arrivals {seed}")
+    first_s, cv = window.rows[0].arrival_s, settings.arrival_cv or 1.0
+    return [first_s + gap for gap in generated_arrivals_s(len(window.rows), window.span_s, cv, rng)]
+
+
+def _refuse_over_context(lengths: Sequence[int], outputs: Sequence[int], limit: int, length_scale: float) -> None:
+    needs = [prompt + output for prompt, output in zip(lengths, outputs, strict=True)]
+    over = [i for i, need in enumerate(needs) if need > limit]
+    if over:
+        longest = max(over, key=lambda i: needs[i])
+        raise ValueError(
+            f"{len(over)} requests need more than the model's {limit} positions (the longest: {lengths[longest]} "
+            f"prompt and {outputs[longest]} output tokens at length_scale {length_scale:g}); "
+            "lower max_input or output_tokens"
+        )
