@@ -1,0 +1,63 @@
+"""Causal attention of new token rows over the keys and values of one sequence."""
+
+import torch
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+
+MASKED_ROWS = 256
+"""On a CPU a continuation of fewer rows is faster with a mask, of more rows as two parts that are merged."""
+
+
+def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Attention of the last `rows` positions of a sequence to all positions up to their own.
+
+    queries: [rows, heads, head_dim]; keys, values: [positions, kv_heads, head_dim] with positions >= rows,
+    which may be strided. Returns [rows, heads, head_dim].
+    """
+    if queries.device.type == "cuda":
+        return _attend_cuda(queries, keys, values)
+    rows, heads, head_dim = queries.shape
+    positions, kv_heads, _ = keys.shape
+    group = heads // kv_heads
+    # The key heads become the batch and their query heads share them by a stride of 0: nothing is copied.
+    q = queries.view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3)
+    k = keys.permute(1, 0, 2).unsqueeze(1).expand(kv_heads, group, positions, head_dim)
+    v = values.permute(1, 0, 2).unsqueeze(1).expand(kv_heads, group, positions, head_dim)
+    context = positions - rows
+    if rows == 1:
+        attended = scaled_dot_product_attention(q, k, v)
+    elif context == 0:
+        attended = scaled_dot_product_attention(q, k, v, is_causal=True)
+    elif rows < MASKED_ROWS:
+        attended = scaled_dot_product_attention(q, k, v, attn_mask=_mask(rows, context, q.dtype))
+    else:
+        attended = _attend_in_two_parts(q, k, v, context)
+    return attended.permute(2, 0, 1, 3).reshape(rows, heads, head_dim)
+
+
+def _mask(rows: int, context: int, dtype: torch.dtype) -> torch.Tensor:
+    """Added to the scores: 0 where row i may see position j (j <= context + i), minus infinity elsewhere."""
+    mask = torch.zeros(rows, context + rows, dtype=dtype)
+    mask[:, context:] = torch.full((rows, rows), float("-inf"), dtype=dtype).triu_(1)
+    return mask
+
+
+def _attend_in_two_parts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: int) -> torch.Tensor:
+    """Full attention to the context and causal attention to the rows themselves, weighed by their exponential sums."""
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    before, before_log_sum = flash(q, k[:, :, :context], v[:, :, :context], 0.0, False)
+    own, own_log_sum = flash(q, k[:, :, context:], v[:, :, context:], 0.0, True)
+    share_before = torch.sigmoid(before_log_sum - own_log_sum).unsqueeze(-1).to(own.dtype)
+    return torch.lerp(own, before, share_before)
+
+
+def _attend_cuda(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    rows, positions = queries.shape[0], keys.shape[0]
+    q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (queries, keys, values))
+    if rows == 1:
+        attended = scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    elif rows == positions:
+        attended = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    else:
+        attended = scaled_dot_product_attention(q, k, v, attn_mask=causal_lower_right(rows, positions), enable_gqa=True)
+    return attended.squeeze(0).transpose(0, 1)

@@ -1,0 +1,147 @@
+"""The shape of a Llama-architecture model, read from a Hugging Face `config.json`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SUPPORTED_ARCHITECTURE = "LlamaForCausalLM"
+
+
+class ModelLoadError(Exception):
+    """A model cannot be loaded; the message is one sentence naming what is wrong and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """Llama 3.1's frequency scaling for long contexts (HF rope_type "llama3")."""
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_max_positions: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes of a decoder. dtype: the name its config gives ("float32", "bfloat16", ...).
+
+    eos_token_ids: any of them ends a generation; may be empty.
+    """
+
+    name: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    rope_theta: float
+    rope_scaling: RopeScaling | None
+    max_positions: int
+    tied_embeddings: bool
+    eos_token_ids: tuple[int, ...]
+    dtype: str
+
+
+def read_shape(folder: Path, name: str | None = None) -> ModelShape:
+    """The shape in `folder/config.json`; end-of-text ids also from `generation_config.json` where there is one.
+
+    Raises ModelLoadError when the file is missing, unreadable, or describes what this engine does not run.
+    """
+    path = folder / "config.json"
+    config = _read_json(path)
+    _refuse_unsupported(config, path)
+    heads = _integer(config, "num_attention_heads", path)
+    hidden = _integer(config, "hidden_size", path)
+    kv_heads = _integer(config, "num_key_value_heads", path, default=heads)
+    if heads % kv_heads:
+        raise ModelLoadError(f"{path}: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
+    head_dim = _integer(config, "head_dim", path, default=hidden // heads)
+    if head_dim % 2:
+        raise ModelLoadError(f"{path}: head_dim {head_dim} is odd, rotary embedding needs an even one")
+    rope = config.get("rope_parameters") or {}
+    return ModelShape(
+        name=name or folder.resolve().name,
+        vocab_size=_integer(config, "vocab_size", path),
+        hidden_size=hidden,
+        intermediate_size=_integer(config, "intermediate_size", path),
+        layers=_integer(config, "num_hidden_layers", path),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
+        rope_scaling=_rope_scaling(rope or config.get("rope_scaling"), path),
+        max_positions=_integer(config, "max_position_embeddings", path, default=2048),
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        eos_token_ids=_eos_token_ids(config, folder),
+        dtype=str(config.get("torch_dtype") or config.get("dtype") or "float32"),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelLoadError(f"{path}: cannot read the model's configuration ({error.strerror})") from error
+    except ValueError as error:
+        raise ModelLoadError(f"{path}: not valid JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ModelLoadError(f"{path}: a JSON object is expected")
+    return content
+
+
+def _refuse_unsupported(config: dict[str, Any], path: Path) -> None:
+    architectures = config.get("architectures") or ["none named"]
+    if SUPPORTED_ARCHITECTURE not in architectures:
+        named = ", ".join(map(str, architectures))
+        raise ModelLoadError(f"{path}: architecture {named} is not supported, only {SUPPORTED_ARCHITECTURE} is")
+    for key in ("attention_bias", "mlp_bias"):
+        if config.get(key):
+            raise ModelLoadError(f"{path}: {key} is set, and projections with a bias are not supported")
+    activation = config.get("hidden_act", "silu")
+    if activation != "silu":
+        raise ModelLoadError(f"{path}: hidden_act {activation} is not supported, only silu is")
+    if config.get("quantization_config"):
+        raise ModelLoadError(f"{path}: quantized weights (quantization_config) are not supported")
+
+
+def _integer(config: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:
+    value = config.get(key)
+    if value is None:
+        value = default
+    if value is None:
+        raise ModelLoadError(f"{path}: {key} is missing")
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelLoadError(f"{path}: {key} must be a whole number above 0, got {value!r}")
+    return value
+
+
+def _rope_scaling(given: dict[str, Any] | None, path: Path) -> RopeScaling | None:
+    kind = (given or {}).get("rope_type", (given or {}).get("type", "default"))
+    if given is None or kind == "default":
+        return None
+    if kind != "llama3":
+        raise ModelLoadError(f"{path}: rope scaling of type {kind} is not supported, only default and llama3 are")
+    try:
+        return RopeScaling(
+            factor=float(given["factor"]),
+            low_freq_factor=float(given["low_freq_factor"]),
+            high_freq_factor=float(given["high_freq_factor"]),
+            original_max_positions=int(given["original_max_position_embeddings"]),
+        )
+    except KeyError as error:
+        raise ModelLoadError(f"{path}: rope scaling of type llama3 lacks {error.args[0]}") from error
+
+
+def _eos_token_ids(config: dict[str, Any], folder: Path) -> tuple[int, ...]:
+    given = config.get("eos_token_id")
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        given = _read_json(generation).get("eos_token_id", given)
+    if given is None:
+        return ()
+    return tuple(int(token) for token in given) if isinstance(given, list) else (int(given),)

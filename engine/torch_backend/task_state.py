@@ -1,0 +1,119 @@
+"""The rows of a task and its live activations: with the cursor, all a preempted task keeps."""
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.core.batch import Task
+from engine.torch_backend.kv_cache import KVCache, Slots
+from engine.torch_backend.models.shape import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The rows of one sequence in a task: `rows` of them from `first_row`, after `context_tokens` in the cache."""
+
+    request_id: str
+    first_row: int
+    rows: int
+    context_tokens: int
+    last: bool
+
+
+@dataclass(slots=True)
+class TaskState:
+    """Rows of all sequences, one after the other.
+
+    token_ids: [rows]. cos, sin: [rows, 1, head_dim / 2]. slots: where the rows' keys and values go.
+    hidden: [rows, hidden]; the residual stream, changed in place.
+    queries: [rows, heads, head_dim]; rotated queries, then what they attended to.
+    middle: [rows, intermediate]; shares its memory with `queries`: the two are never live together.
+    last_rows: [sequences that end their prompt], rows whose logits are wanted.
+    """
+
+    segments: tuple[Segment, ...]
+    cache: KVCache
+    token_ids: torch.Tensor
+    cos: torch.Tensor
+    sin: torch.Tensor
+    slots: Slots
+    hidden: torch.Tensor
+    queries: torch.Tensor
+    middle: torch.Tensor
+    last_rows: torch.Tensor
+    logits: torch.Tensor | None = None
+    sampled: torch.Tensor | None = None
+
+    @property
+    def rows(self) -> int:
+        """Token rows of the task."""
+        return self.token_ids.shape[0]
+
+    def slots_of(self, start: int, stop: int) -> Slots:
+        """Cache slots of rows start..stop."""
+        if isinstance(self.slots, slice):
+            return slice(self.slots.start + start, self.slots.start + stop)
+        return self.slots[start:stop]
+
+
+def segments_of(task: Task) -> tuple[Segment, ...]:
+    """Lay the sequences of a task out in rows."""
+    segments: list[Segment] = []
+    row = 0
+    for sequence in task.sequences:
+        segments.append(Segment(sequence.request_id, row, sequence.new_tokens, sequence.context_tokens, sequence.last))
+        row += sequence.new_tokens
+    return tuple(segments)
+
+
+def build_state(
+    shape: ModelShape,
+    cache: KVCache,
+    rope: tuple[torch.Tensor, torch.Tensor],
+    segments: tuple[Segment, ...],
+    token_ids: list[int],
+) -> TaskState:
+    """Lay out a task. Raises ValueError when a sequence passes the model's positions or its KV blocks."""
+    for segment in segments:
+        if segment.context_tokens + segment.rows > shape.max_positions:
+            raise ValueError(
+                f"request {segment.request_id} reaches position {segment.context_tokens + segment.rows}, "
+                f"model {shape.name} has {shape.max_positions}"
+            )
+    cos, sin = rope
+    device, dtype, rows = cos.device, cos.dtype, len(token_ids)
+    spans = [slice(s.context_tokens, s.context_tokens + s.rows) for s in segments]
+    places = [cache.slots(s.request_id, span.start, span.stop) for s, span in zip(segments, spans, strict=True)]
+    alone = len(segments) == 1
+    hidden = torch.empty(rows, shape.hidden_size, device=device, dtype=dtype)
+    query_size = shape.heads * shape.head_dim
+    inner = torch.empty(rows * max(query_size, shape.intermediate_size), device=device, dtype=dtype)
+    return TaskState(
+        segments=segments,
+        cache=cache,
+        token_ids=torch.tensor(token_ids, dtype=torch.long, device=device),
+        cos=cos[spans[0]] if alone else torch.cat([cos[span] for span in spans]),
+        sin=sin[spans[0]] if alone else torch.cat([sin[span] for span in spans]),
+        slots=places[0] if alone else torch.cat([_index(place, device) for place in places]),
+        hidden=hidden,
+        queries=inner[: rows * query_size].view(rows, shape.heads, shape.head_dim),
+        middle=inner[: rows * shape.intermediate_size].view(rows, shape.intermediate_size),
+        last_rows=torch.tensor([s.first_row + s.rows - 1 for s in segments if s.last], dtype=torch.long, device=device),
+    )
+
+
+def _index(place: Slots, device: torch.device) -> torch.Tensor:
+    if isinstance(place, slice):
+        return torch.arange(place.start, place.stop, device=device)
+    return place
+
+
+def activation_bytes(shape: ModelShape, task: Task, element_bytes: int) -> int:
+    """Bytes that a task keeps while it is preempted, at its worst boundary (temporaries inside operators excluded)."""
+    rows, sequences = task.new_tokens, len(task.sequences)
+    live = shape.hidden_size + max(shape.heads * shape.head_dim, shape.intermediate_size)
+    if sequences > 1:
+        live += shape.head_dim  # cosines and sines of a single sequence are views of the tables
+    # Index tensors of 8 bytes each: token ids and cache slots of every row, the last row of every sequence.
+    # Its last boundary lies before the head, so logits are no part of it.
+    return rows * live * element_bytes + rows * 16 + sequences * 8
