@@ -49,29 +49,29 @@ def _law(probabilities: Sequence[float], *tokens: float) -> QuantileLaw:
     return QuantileLaw(tuple(zip(probabilities, tokens, strict=True)))
 
 
-_INPUT = (0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1)
-_IMAGE_INPUT = (0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.93, 0.98, 0.99, 1)
+_INPUT = (0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.994, 1)
+_IMAGE_INPUT = (0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.93, 0.98, 0.99, 0.994, 1)
 _OUTPUT = (0, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
 
 CLASS_LAWS: Mapping[str, ClassLaw] = {
     "text": ClassLaw(
         226,
-        inputs=_law(_INPUT, 18, 71, 127, 677, 808, 1056, 1349, 2945, 3256, 5200),
+        inputs=_law(_INPUT, 18, 71, 127, 677, 808, 1056, 1351, 3023, 3256, 3370, 5828),
         outputs=_law(_OUTPUT, 5, 32, 118, 276, 442, 683, 821, 1240, 1982),
     ),
     "image": ClassLaw(
         24,
-        inputs=_law(_IMAGE_INPUT, 338, 339, 340, 354, 384, 404, 675, 807, 808, 1000),
+        inputs=_law(_IMAGE_INPUT, 338, 339, 340, 354, 384, 404, 686, 807, 808, 836, 1000),
         outputs=_law(_OUTPUT, 46, 47, 53, 70, 88, 178, 200, 209, 212),
     ),
     "search": ClassLaw(
         66,
-        inputs=_law(_INPUT, 243, 1210, 3053, 4406, 6560, 8151, 11116, 15122, 15127, 16744),
+        inputs=_law(_INPUT, 243, 1209, 3048, 4401, 6563, 8163, 11194, 15122, 15127, 15278, 16744),
         outputs=_law(_OUTPUT, 128, 148, 254, 350, 447, 659, 960, 1384, 1488),
     ),
     "file": ClassLaw(
         11,
-        inputs=_law(_INPUT, 113, 256, 701, 2870, 7287, 9713, 10552, 10556, 10560, 10900),
+        inputs=_law(_INPUT, 113, 256, 701, 2870, 7287, 9715, 10552, 10556, 10560, 10666, 10900),
         outputs=_law(_OUTPUT, 288, 321, 415, 701, 821, 931, 954, 973, 978),
     ),
 }

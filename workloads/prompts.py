@@ -30,6 +30,8 @@ def make_prompts(lengths: Sequence[int], settings: PromptSettings, seed: int) ->
     Independent uniform ids: two prompts of any seeds or contents share a prefix only by chance. Within one call the
     first ids are all different (as far as the vocabulary reaches), so no request can be another's prefix.
     """
+    if seed < 0:
+        raise ValueError(f"the seed must be at least 0, got {seed}")
     digest = hashlib.sha256(settings.content.encode()).digest()
     rng = np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
     first_ids = rng.permutation(np.arange(settings.low, settings.vocab))

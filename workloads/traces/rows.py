@@ -13,7 +13,7 @@ Line = tuple[int, Mapping[str, Any] | BadRow]
 
 
 def csv_rows(path: str | Path, needed: Sequence[str]) -> Iterator[Line]:
-    """(line number, row by column name) of a CSV file with a header; a BadRow in place of a row cut short.
+    """(line number, row by column name) of a CSV file with a header; a BadRow for one with a wrong number of cells.
 
     needed: columns the header must name. Blank lines are skipped. Raises TraceError for the file as a whole.
     """
@@ -26,7 +26,7 @@ def csv_rows(path: str | Path, needed: Sequence[str]) -> Iterator[Line]:
             for cells in reader:
                 if not any(cell.strip() for cell in cells):
                     continue
-                if len(cells) < len(header):
+                if len(cells) < len(header) or any(cell.strip() for cell in cells[len(header) :]):
                     yield reader.line_num, BadRow(f"{len(cells)} cells where the header names {len(header)} columns")
                 else:
                     yield reader.line_num, dict(zip(header, cells, strict=False))
@@ -64,7 +64,9 @@ def _existing(path: str | Path) -> Path:
     if file_path.is_dir():
         raise TraceError(f"{path} is a folder; a trace file is expected")
     if not file_path.is_file():
-        raise TraceError(f"no trace file at {path}")
+        raise TraceError(
+            f"no trace file at {path} (workload.path names it; `make traces` fetches the public ones to data/traces)"
+        )
     return file_path
 
 
