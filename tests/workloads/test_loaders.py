@@ -162,6 +162,13 @@ def test_a_bad_json_line_fails_with_file_and_line_or_is_dropped(write, line, sen
     assert (len(trace.rows), report.bad_rows) == (6, 1)
 
 
+@pytest.mark.parametrize("load", [load_qwen, load_mooncake])
+def test_max_rows_reads_no_further(write, load):
+    trace, report = load(write("q.jsonl", QWEN + "{broken\n"), rules=AdmissionRules(max_rows=6))
+    assert len(trace.rows) == 6
+    assert report.stopped_early
+
+
 LENGTHS = "order,type,input_length,output_length\n2,image,380,76\n0,text,793,532\n1,search,5000,100\n"
 
 

@@ -3,7 +3,7 @@
 `type` is the class: text, image, search or file. A follow-up's input_length already holds the whole history.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,8 +28,9 @@ def load_qwen(
     input and output, at least 1. A turn whose parent is not in the file, and every other class, counts whole.
     """
     turns = _Turns(follow_up)
-    parsed = [(line, turns.read(line, row)) for line, row in jsonl_rows(path)]
-    return admit(name, path, parsed, rules or AdmissionRules(), turns.notes())
+    parsed = ((line, turns.read(line, row)) for line, row in jsonl_rows(path))
+    trace, report = admit(name, path, parsed, rules or AdmissionRules())
+    return trace, replace(report, notes=turns.notes())
 
 
 @dataclass

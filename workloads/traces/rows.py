@@ -30,6 +30,8 @@ def csv_rows(path: str | Path, needed: Sequence[str]) -> Iterator[Line]:
                     yield reader.line_num, BadRow(f"{len(cells)} cells where the header names {len(header)} columns")
                 else:
                     yield reader.line_num, dict(zip(header, cells, strict=False))
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except csv.Error as error:
@@ -47,6 +49,8 @@ def jsonl_rows(path: str | Path) -> Iterator[Line]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield number, _json_object(line)
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
