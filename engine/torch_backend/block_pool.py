@@ -42,7 +42,7 @@ class BlockPool:
 
     def _insert(self, first: int, length: int) -> None:
         at = bisect_left(self._runs, (first, 0))
-        before = self._runs[at - 1] if at else (-1, 0)
+        before = self._runs[at - 1] if at else (0, 0)
         after = self._runs[at] if at < len(self._runs) else (self.blocks + 1, 0)
         if before[0] + before[1] > first or first + length > min(after[0], self.blocks):
             raise ValueError(f"KV blocks {first} to {first + length - 1} are free already, or none of this pool")
