@@ -1,0 +1,225 @@
+"""The HTTP application: routes, and how a generation becomes a reply."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from engine.serving.api_error import ApiError
+from engine.serving.engine_process import EngineError, EngineProcess, OpenRequest, Phase
+from engine.serving.engine_state import Snapshot
+from engine.serving.generation import Generation, ReplyOptions
+from engine.serving.metrics import ServerMetrics
+from engine.serving.reply_body import DONE, ReplyWriter, sse
+from engine.serving.request_body import BodyReader
+from engine.serving.settings import ServerSettings
+from engine.serving.text import TextStream
+
+LOG = logging.getLogger(__name__)
+Parse = Callable[[bytes, int], tuple[Generation, ReplyOptions]]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What is known once the engine is ready. model: the name the model is served under."""
+
+    model: str
+    reader: BodyReader
+
+
+class Application:
+    """The routes over one engine process. `serve` opens them for generations."""
+
+    def __init__(self, engine: EngineProcess, settings: ServerSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._service: Service | None = None
+        self._started_at_s = int(time.time())
+        self._metrics = _metrics()
+        self.stopping = False
+
+    def serve(self, service: Service) -> None:
+        """From now on generations are taken."""
+        self._service = service
+
+    def web_application(self) -> web.Application:
+        """The aiohttp application."""
+        app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=[_errors_as_json])
+        app.add_routes(
+            [
+                web.post("/v1/completions", self._completions),
+                web.post("/v1/chat/completions", self._chat),
+                web.get("/v1/models", self._models),
+                web.get("/health", self._health),
+                web.get("/metrics", self._metrics_page),
+                web.get("/report", self._report),
+                web.post("/report/reset", self._reset),
+                web.get("/state", self._state),
+            ]
+        )
+        return app
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, self._known().reader.completion)
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._generate(request, self._known().reader.chat)
+
+    def _known(self) -> Service:
+        if self._service is None:
+            if self._engine.phase is Phase.FAILED:
+                raise ApiError(500, f"the engine failed: {self._engine.failure}")
+            raise ApiError(503, "the engine is starting")
+        if self.stopping:
+            raise ApiError(503, "the server is stopping")
+        return self._service
+
+    async def _generate(self, request: web.Request, parse: Parse) -> web.StreamResponse:
+        body = await request.read()
+        generation, options = parse(body, time.monotonic_ns())
+        if self._engine.open_requests >= self._settings.max_queue:
+            raise ApiError(503, f"the server is full: {self._settings.max_queue} requests are open")
+        writer = ReplyWriter(
+            generation.request_id, self._known().model, int(time.time()), len(generation.token_ids), options
+        )
+        opened = self._engine.open(generation)
+        try:
+            if options.stream:
+                return await self._stream(request, opened, generation, options, writer)
+            return await self._whole(opened, generation, writer)
+        finally:
+            # Also when the client left (the handler is cancelled then): what is unfinished is cancelled.
+            self._engine.close(generation.request_id)
+
+    async def _whole(self, opened: OpenRequest, generation: Generation, writer: ReplyWriter) -> web.Response:
+        text = TextStream(self._known().reader.tokenizer)
+        pieces: list[str] = []
+        token_ids: list[int] = []
+        finish_reason = None
+        while finish_reason is None:
+            token = await opened.next()
+            if not token_ids:
+                self._first_token(generation)
+            token_ids.append(token.token_id)
+            pieces.append(text.add(token.token_id))
+            finish_reason = token.finish_reason
+        return web.json_response(writer.whole("".join([*pieces, text.rest()]), token_ids, finish_reason))
+
+    async def _stream(
+        self,
+        request: web.Request,
+        opened: OpenRequest,
+        generation: Generation,
+        options: ReplyOptions,
+        writer: ReplyWriter,
+    ) -> web.StreamResponse:
+        text = TextStream(self._known().reader.tokenizer)
+        # The status waits for the first token: a refusal before it is a plain HTTP error.
+        token = await opened.next()
+        self._first_token(generation)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        count = 0
+        try:
+            while True:
+                count += 1
+                over = token.finish_reason is not None
+                piece = text.add(token.token_id) + (text.rest() if over else "")
+                await response.write(writer.chunk(piece, token.token_id, count == 1, token.finish_reason))
+                if over:
+                    break
+                token = await opened.next()
+            await response.write((writer.usage_chunk(count) if options.include_usage else b"") + DONE)
+        except ApiError as error:
+            await response.write(sse(error.body()) + DONE)
+        except ConnectionError:
+            LOG.debug("request %s: the client left", generation.request_id)
+        return response
+
+    def _first_token(self, generation: Generation) -> None:
+        if self._metrics is not None:
+            self._metrics.observe_ttft(time.monotonic_ns() - generation.arrived_at_ns)
+
+    async def _models(self, request: web.Request) -> web.Response:
+        del request
+        service = self._known()
+        entry = {
+            "id": service.model,
+            "object": "model",
+            "created": self._started_at_s,
+            "owned_by": "flowprefill",
+            "max_model_len": service.reader.limits.max_context_tokens,
+        }
+        return web.json_response({"object": "list", "data": [entry]})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        del request
+        phase = self._engine.phase
+        if phase is Phase.FAILED:
+            return web.json_response({"status": "failed", "reason": self._engine.failure}, status=503)
+        if self.stopping:
+            return web.json_response({"status": "stopping"}, status=503)
+        if self._service is None:
+            return web.json_response({"status": "starting"}, status=503)
+        return web.json_response({"status": "ok"})
+
+    async def _metrics_page(self, request: web.Request) -> web.Response:
+        del request
+        if self._metrics is None:
+            raise ApiError(501, "/metrics needs the Python package prometheus-client, which is not installed")
+        page, content_type = self._metrics.render(await self._snapshot(), self._engine.open_requests)
+        return web.Response(body=page, headers={"Content-Type": content_type})
+
+    async def _report(self, request: web.Request) -> web.Response:
+        del request
+        return web.json_response((await self._snapshot()).to_json()["report"])
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        """Reset the counters; the reply is the report up to here."""
+        del request
+        return web.json_response((await self._snapshot(reset=True)).to_json()["report"])
+
+    async def _state(self, request: web.Request) -> web.Response:
+        del request
+        live = (await self._snapshot()).to_json()["live"]
+        return web.json_response({**live, "open_requests": self._engine.open_requests})
+
+    async def _snapshot(self, reset: bool = False) -> Snapshot:
+        try:
+            return await self._engine.snapshot(reset)
+        except EngineError as error:
+            raise ApiError(503, str(error)) from error
+
+
+def _metrics() -> ServerMetrics | None:
+    try:
+        return ServerMetrics()
+    except ImportError:
+        return None
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
+    """Every error leaves as OpenAI's error object; an unforeseen one is logged and becomes a 500."""
+    try:
+        response: web.StreamResponse = await handler(request)
+    except ApiError as error:
+        return web.json_response(error.body(), status=error.status)
+    except web.HTTPRequestEntityTooLarge:
+        limit = request.client_max_size
+        return web.json_response(
+            ApiError(413, f"the body is larger than the limit of {limit} bytes").body(), status=413
+        )
+    except web.HTTPException as error:
+        sentence = f"{request.method} {request.path}: {error.reason}"
+        return web.json_response(ApiError(error.status, sentence).body(), status=error.status)
+    except Exception:
+        # A fault of this server: the client gets a sentence, the log gets the traceback.
+        LOG.exception("%s %s failed", request.method, request.path)
+        return web.json_response(
+            ApiError(500, "the server failed on this request; its log says why").body(), status=500
+        )
+    return response

@@ -1,0 +1,153 @@
+"""Settings of the engine process and of the HTTP process in front of it; to and from JSON and command lines."""
+
+import argparse
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeVar
+
+Settings = TypeVar("Settings", "EngineSettings", "ServerSettings")
+
+
+class SettingsError(Exception):
+    """A setting the user gave cannot be; the message is one sentence naming it."""
+
+
+def setting(default: Any, help_text: str, least: float | None = None, most: float | None = None) -> Any:
+    """A dataclass field with what a command line shows and the range it accepts (ends included)."""
+    return field(default=default, metadata={"help": help_text, "least": least, "most": most})
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Everything the engine process is built from. Token counts are effective tokens of the model served.
+
+    Names of policies, batchings and the like are checked by `engine.serving.catalogue`.
+    """
+
+    model: str = setting("cpu_demo", "name of a built-in model shape (random weights), or a Hugging Face folder")
+    dummy_weights: bool = setting(False, "random weights by seed for a folder too; only its config.json is read")
+    weights_seed: int = setting(0, "seed of random weights", least=0)
+    device: str = setting("auto", "auto, cpu or cuda; auto takes CUDA where torch finds it")
+    dtype: str = setting("auto", "auto (what the model's config names), float32, bfloat16 or float16")
+    policy: str = setting("s_edf", "order of prefills")
+    batching: str = setting("slo_aware", "which waiting prefills start together")
+    granularity: str = setting("operator", "where a prefill can stop")
+    preempt: str = setting("pause", "what happens to the executing prefill when a more urgent one waits")
+    predictor: str = setting("polynomial", "estimate of prefill time")
+    alpha: float = setting(0.1, "batching slo_aware: share of its SLO the head of a batch must keep", least=0, most=1)
+    token_bound: int = setting(2048, "batchings slo_aware and token_limited: most tokens of a batch", least=1)
+    chunk_tokens: int = setting(512, "batching chunked: most tokens of one step", least=1)
+    tile_tokens: int = setting(512, "granularity tile: token rows of one tile", least=1)
+    batch_deadline: str = setting("earliest_live", "deadline a batch is ordered by: head or earliest_live")
+    profile: str = setting("", "operator timings the predictor is fitted to (JSON); none: measured at the start")
+    threads: int = setting(1, "torch threads on a CPU", least=1, most=1024)
+    engine_cpu: int | None = setting(None, "pin the engine process to this CPU", least=0)
+    kv_blocks: int = setting(4096, "KV blocks in the pool", least=1)
+    block_tokens: int = setting(16, "tokens of one KV block", least=1)
+    max_context_tokens: int = setting(16384, "most tokens of a prompt and its output", least=2)
+    max_preempted: int = setting(64, "most prefills preempted at one time", least=0)
+    max_decode_batch: int = setting(256, "most requests of one decode step", least=1)
+    activation_bytes: int = setting(1 << 30, "memory that executing and preempted prefills may hold", least=1)
+    decision_log: str = setting("", "file the events and commands are logged to, for replay; none: not logged")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The HTTP process."""
+
+    host: str = setting("127.0.0.1", "address to listen on; other than loopback opens the server to the network")
+    port: int = setting(8000, "TCP port; 0 takes a free one and prints it", least=0, most=65535)
+    server_cpu: int | None = setting(None, "pin the HTTP process to this CPU", least=0)
+    max_queue: int = setting(2048, "open requests beyond which new ones get a 503", least=1)
+    max_body_bytes: int = setting(2_000_000, "largest request body", least=1)
+    drain_s: float = setting(5.0, "seconds that open requests get to end when the server is told to stop", least=0)
+
+
+def parse_command_line(arguments: Sequence[str] | None = None) -> tuple[EngineSettings, ServerSettings]:
+    """Both settings from flags (`--kv-blocks 4096`). A wrong flag ends the process: one sentence, exit code 2."""
+    parser = _OneSentenceParser(
+        prog="python -m engine.serving.server",
+        description="OpenAI-compatible server over the FlowPrefill engine.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    for group, kind in (("engine", EngineSettings), ("server", ServerSettings)):
+        _add_flags(parser.add_argument_group(group), kind)
+    given = vars(parser.parse_args(arguments))
+    try:
+        return from_mapping(EngineSettings, _part(EngineSettings, given)), from_mapping(
+            ServerSettings, _part(ServerSettings, given)
+        )
+    except SettingsError as error:
+        parser.error(str(error))
+
+
+def flags(settings: EngineSettings | ServerSettings) -> list[str]:
+    """The command-line flags that give these settings; those at their default are left out."""
+    found: list[str] = []
+    for each in dataclasses.fields(settings):
+        value = getattr(settings, each.name)
+        if value == each.default:
+            continue
+        found += [_flag(each.name)] if value is True else [_flag(each.name), str(value)]
+    return found
+
+
+def to_json(settings: EngineSettings | ServerSettings) -> str:
+    """One JSON object, a key for each setting."""
+    return json.dumps(dataclasses.asdict(settings))
+
+
+def from_mapping(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
+    """Settings from names and values. Raises SettingsError: unknown name, wrong type, out of range."""
+    known = {each.name: each for each in dataclasses.fields(kind)}
+    for name, value in given.items():
+        if name not in known:
+            raise SettingsError(f"there is no setting {name!r}; known are {', '.join(known)}")
+        _check(known[name], _types(kind)[name], value)
+    return kind(**given)
+
+
+def _check(each: "dataclasses.Field[Any]", wanted: tuple[type, ...], value: Any) -> None:
+    accepted = (*wanted, int) if float in wanted else wanted
+    if type(value) not in accepted:
+        kinds = " or ".join("null" if kind is types.NoneType else kind.__name__ for kind in wanted)
+        raise SettingsError(f"{each.name} must be {kinds}, got {value!r}")
+    least, most = each.metadata["least"], each.metadata["most"]
+    if value is None or isinstance(value, str | bool):
+        return
+    if not (least is None or value >= least) or not (most is None or value <= most) or value != value:
+        span = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise SettingsError(f"{each.name} must be {span}, got {value}")
+
+
+def _types(kind: type) -> dict[str, tuple[type, ...]]:
+    hints = typing.get_type_hints(kind)
+    return {name: typing.get_args(hint) or (hint,) for name, hint in hints.items()}
+
+
+def _add_flags(group: Any, kind: type) -> None:
+    for each in dataclasses.fields(kind):
+        wanted = _types(kind)[each.name]
+        text = each.metadata["help"]
+        if wanted == (bool,):
+            group.add_argument(_flag(each.name), action="store_true", help=text)
+        else:
+            group.add_argument(_flag(each.name), type=wanted[0], default=each.default, metavar="", help=text)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _part(kind: type, given: Mapping[str, object]) -> dict[str, object]:
+    return {each.name: given[each.name] for each in dataclasses.fields(kind)}
+
+
+class _OneSentenceParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"server: {message}\n")
