@@ -130,7 +130,8 @@ class SafetensorsFolder:
             raise ModelLoadError(f"{file}: cannot read tensor {name} ({error})") from error
         if tuple(tensor.shape) != size:
             raise ModelLoadError(f"{file}: tensor {name} has shape {list(tensor.shape)}, expected {list(size)}")
-        return tensor.to(self._device, self._dtype)
+        # A copy: the file's own memory is not aligned, which slows matrix products and changes their last bits.
+        return tensor.to(self._device, self._dtype, copy=True)
 
 
 def _files_of_tensors(folder: Path) -> dict[str, Path]:

@@ -1,0 +1,32 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.torch_backend import profile
+
+
+def test_the_file_holds_prefills_and_operators_up_to_the_length_asked(tmp_path: Path) -> None:
+    out = tmp_path / "profiles" / "tiny.json"
+    assert profile.main(["--model", "cpu_tiny", "--out", str(out), "--max-tokens", "320", "--rounds", "1"]) == 0
+    content = json.loads(out.read_text())
+    assert {"model", "device", "threads", "torch", "prefill", "operators"} <= content.keys()
+    assert (content["model"], content["threads"]) == ("cpu_tiny", 1)
+    lengths = [(entry["new_tokens"], entry["context_tokens"]) for entry in content["prefill"]]
+    assert lengths == [(n, 0) for n in profile.LENGTHS if n <= 320] + [(64, 256), (128, 128)]
+    kinds = {"embedding", "qkv_proj", "attention", "o_proj", "gate_up_proj", "down_proj", "head"}
+    assert {entry["operator"] for entry in content["operators"]} == kinds
+    assert all(entry["seconds"] > 0 for entry in content["prefill"] + content["operators"])
+    assert [path.name for path in out.parent.iterdir()] == ["tiny.json"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [(["--model", "none"], "model none is neither"), (["--device", "abacus"], "device abacus is not one torch knows")],
+)
+def test_mistakes_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], sentence: str
+) -> None:
+    assert profile.main([*wrong, "--out", str(tmp_path / "x.json")]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
