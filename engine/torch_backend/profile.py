@@ -12,7 +12,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +51,30 @@ OPERATOR_LENGTHS = (
 class Bench:
     """Runs single prefills of one model; the KV of the context is what it is, its values change no time."""
 
-    def __init__(self, model: Llama, max_tokens: int) -> None:
+    def __init__(self, model: Llama, max_tokens: int, granularity: Granularity = Granularity.OPERATOR) -> None:
         self._model = model
+        self._granularity = granularity
         self._cache = KVCache(model.shape, -(-max_tokens // BLOCK_TOKENS), BLOCK_TOKENS, model.device, model.dtype)
         self._cache.allocate("profiled", max_tokens)
         for tensor in (*self._cache.keys, *self._cache.values):
             tensor.zero_()
 
+    def prefill(self, new_tokens: int, context_tokens: int) -> Callable[[], None]:
+        """One whole prefill, planning and reading the token back included, as the executor counts it."""
+
+        def run() -> None:
+            program = self._program(new_tokens, context_tokens)
+            program.run(Gate())
+            assert program.state.sampled is not None
+            program.state.sampled.tolist()
+
+        return run
+
     def prefill_s(self, new_tokens: int, context_tokens: int) -> float:
-        """Seconds of one whole prefill, planning and reading the token back included, as the executor counts them."""
+        """Seconds of one whole prefill."""
+        run = self.prefill(new_tokens, context_tokens)
         started_s = time.perf_counter()
-        program = self._program(new_tokens, context_tokens)
-        program.run(Gate())
-        assert program.state.sampled is not None
-        program.state.sampled.tolist()
+        run()
         return time.perf_counter() - started_s
 
     def operators_s(self, new_tokens: int, context_tokens: int) -> Iterator[tuple[str, float]]:
@@ -80,7 +90,7 @@ class Bench:
         task = Task(0, TaskKind.PREFILL, (Share("profiled", context_tokens, new_tokens),))
         tokens = [token % self._model.shape.vocab_size for token in range(new_tokens)]
         state = build_state(self._model.shape, self._cache, self._model.rope, segments_of(task), tokens)
-        return plan_program(self._model, state, [(SamplingSettings(), None)], Granularity.OPERATOR)
+        return plan_program(self._model, state, [(SamplingSettings(), None)], self._granularity)
 
     def _wait(self) -> None:
         if self._model.device.type == "cuda":

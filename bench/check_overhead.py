@@ -1,0 +1,50 @@
+"""Throughput without preemption: a check of the gate at every operator (or tile) against none at all.
+
+python -m bench.check_overhead. The ratio is the time without checks over the time with them, which is the throughput
+kept; `tile` also pays for its splits. Exit code 1 when the lower end is below --at-least at granularity operator.
+"""
+
+import argparse
+import sys
+
+import torch
+
+from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms
+from engine.torch_backend.granularity import Granularity
+from engine.torch_backend.models.catalogue import load_model
+from engine.torch_backend.profile import Bench
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="cpu_demo")
+    parser.add_argument("--tokens", type=int, nargs="+", default=[64, 512, 2048])
+    parser.add_argument(
+        "--granularity", nargs="+", default=["operator", "tile"], choices=[g.value for g in Granularity]
+    )
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--at-least", type=float, default=0.99)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    too_slow = False
+    with torch.inference_mode():
+        model = load_model(given.model)
+        unchecked = Bench(model, max(given.tokens), Granularity.NONE)
+        for granularity in map(Granularity, given.granularity):
+            checked = Bench(model, max(given.tokens), granularity)
+            for tokens in given.tokens:
+                measured = interleaved_pairs(checked.prefill(tokens, 0), unchecked.prefill(tokens, 0), given.pairs)
+                ratio, low, high = median_ratio(measured)
+                with_ms, without_ms = medians_ms(measured)
+                too_slow |= granularity is Granularity.OPERATOR and low < given.at_least
+                print(
+                    f"{tokens:5d} tokens, {granularity}: with checks {with_ms:8.2f} ms, without {without_ms:8.2f} ms, "
+                    f"throughput kept {ratio:.4f} [{low:.4f}, {high:.4f}], {given.pairs} pairs",
+                    flush=True,
+                )
+    return 1 if too_slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
