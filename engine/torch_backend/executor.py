@@ -37,7 +37,8 @@ class _Held:
 class TorchExecutor:
     """Obeys commands with real work (`engine.core.ports.Executor`).
 
-    Bookkeeping is done by the thread that submits, execution by a thread of its own; `emit` is called from both.
+    Bookkeeping is done by the thread that submits, execution by a thread of its own; `emit` is called from both,
+    must not block and must not call back.
     The KV blocks of a request are allocated at its first Start, for its prompt and all tokens it may generate.
     """
 
@@ -166,6 +167,8 @@ class TorchExecutor:
 
     def _serve(self) -> None:
         torch.set_num_threads(self.settings.threads)
+        if self.model.device.type == "cuda":
+            torch.cuda.set_device(self.model.device)
         with torch.inference_mode():
             while (held := self._next()) is not None:
                 self._run(held)

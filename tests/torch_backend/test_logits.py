@@ -31,7 +31,7 @@ def test_whole_prompt(tiny: Llama, tiny_reference: Any, length: int, granularity
 
 @pytest.mark.parametrize("chunk", [1, 37, 128, 300])
 def test_chunks_one_after_the_other(tiny: Llama, tiny_reference: Any, chunk: int) -> None:
-    """300 rows over a context of 300 take the path that merges two parts, the shorter ones the masked path."""
+    """Chunks of 128 and more take the path that merges two parts, shorter ones the masked path."""
     length = 2 * chunk + 5
     tokens = prompt(length, seed=chunk)
     cache = new_cache(tiny, blocks=80)
