@@ -48,12 +48,18 @@ def _mask(rows: int, context: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _attend_in_two_parts(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, context: int) -> torch.Tensor:
-    """Full attention to the context and causal attention to the rows themselves, weighed by their exponential sums."""
+    """Full attention to the context and causal attention to the rows themselves, weighed by their exponential sums.
+
+    q, k, v: [kv_heads, group, rows or positions, head_dim]; keys and values are the same throughout a group.
+    """
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    before, before_log_sum = flash(q, k[:, :, :context], v[:, :, :context], 0.0, False)
+    kv_heads, group, rows, head_dim = q.shape
+    # Without a triangle the rows of a group's heads can be stacked: the kernel works in larger blocks.
+    stacked = q.reshape(kv_heads, 1, group * rows, head_dim)
+    before, before_log_sum = flash(stacked, k[:, :1, :context], v[:, :1, :context], 0.0, False)
     own, own_log_sum = flash(q, k[:, :, context:], v[:, :, context:], 0.0, True)
-    share_before = torch.sigmoid(before_log_sum - own_log_sum).unsqueeze(-1).to(own.dtype)
-    return torch.lerp(own, before, share_before)
+    share_before = torch.sigmoid(before_log_sum.view(kv_heads, group, rows) - own_log_sum).unsqueeze(-1)
+    return torch.lerp(own, before.view(q.shape), share_before.to(own.dtype))
 
 
 def attend_cuda(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

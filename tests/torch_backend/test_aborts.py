@@ -10,7 +10,7 @@ from engine.core.events import Completion, KVReleased, Preempted
 from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.models.llama import Llama
 from tests.torch_backend.engine_run import prompt
-from tests.torch_backend.test_executor import HeldOperator, Rig, decode, prefill
+from tests.torch_backend.executor_rig import HeldOperator, Rig, decode, prefill
 
 BLOCKS = 64
 

@@ -12,7 +12,7 @@ from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.payload import LiveRequest, Payload
 from engine.torch_backend.sampling import SamplingSettings, make_generator, sample
 from tests.torch_backend.engine_run import prompt
-from tests.torch_backend.test_executor import Rig, decode, prefill
+from tests.torch_backend.executor_rig import Rig, decode, prefill
 
 
 def generate(rig: Rig, prompts: dict[str, list[int]]) -> dict[str, list[tuple[int, str | None]]]:
