@@ -1,7 +1,8 @@
 """Throughput without preemption: a check of the gate at every operator (or tile) against none at all.
 
 python -m bench.check_overhead. The ratio is the time without checks over the time with them, which is the throughput
-kept; `tile` also pays for its splits. Exit code 1 when the lower end is below --at-least at granularity operator.
+kept; `tile` also pays for its splits. A single check is timed too: a machine that is not idle moves the ratio far more
+than the checks do. Exit code 1 when the lower end is below --at-least at granularity operator.
 """
 
 import argparse
@@ -9,10 +10,22 @@ import sys
 
 import torch
 
-from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms
+from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
+from engine.torch_backend.gate import Gate
 from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.profile import Bench
+from engine.torch_backend.program import Operator, Program
+
+
+def check_ns(checks: int = 200_000) -> float:
+    """Nanoseconds of one check: a program of empty operators with a check before each, less the same without."""
+    empty = {boundary: [Operator("empty", lambda: None, boundary, 0)] * checks for boundary in (False, True)}
+    fastest = {
+        boundary: min(seconds(lambda steps=steps: Program(steps, state=None).run(Gate())) for _ in range(5))
+        for boundary, steps in empty.items()
+    }
+    return (fastest[True] - fastest[False]) / checks * 1e9
 
 
 def main() -> int:
@@ -22,25 +35,30 @@ def main() -> int:
     parser.add_argument(
         "--granularity", nargs="+", default=["operator", "tile"], choices=[g.value for g in Granularity]
     )
-    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--pairs", type=int, default=30, help="pairs of each length, at least")
+    parser.add_argument("--seconds", type=float, default=10.0, help="more pairs until a length has taken this long")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--at-least", type=float, default=0.99)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     too_slow = False
+    print(f"one check: {check_ns():.0f} ns")
     with torch.inference_mode():
         model = load_model(given.model)
         unchecked = Bench(model, max(given.tokens), Granularity.NONE)
         for granularity in map(Granularity, given.granularity):
             checked = Bench(model, max(given.tokens), granularity)
             for tokens in given.tokens:
-                measured = interleaved_pairs(checked.prefill(tokens, 0), unchecked.prefill(tokens, 0), given.pairs)
+                with_checks, without = checked.prefill(tokens, 0), unchecked.prefill(tokens, 0)
+                with_checks()
+                count = max(given.pairs, int(given.seconds / (seconds(with_checks) + seconds(without))))
+                measured = interleaved_pairs(with_checks, without, count)
                 ratio, low, high = median_ratio(measured)
                 with_ms, without_ms = medians_ms(measured)
                 too_slow |= granularity is Granularity.OPERATOR and low < given.at_least
                 print(
                     f"{tokens:5d} tokens, {granularity}: with checks {with_ms:8.2f} ms, without {without_ms:8.2f} ms, "
-                    f"throughput kept {ratio:.4f} [{low:.4f}, {high:.4f}], {given.pairs} pairs",
+                    f"throughput kept {ratio:.4f} [{low:.4f}, {high:.4f}], {count} pairs",
                     flush=True,
                 )
     return 1 if too_slow else 0
