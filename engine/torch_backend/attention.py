@@ -24,14 +24,14 @@ def attend_cpu(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) 
     rows, heads, head_dim = queries.shape
     positions, kv_heads, _ = keys.shape
     group = heads // kv_heads
+    k, v = keys.permute(1, 0, 2).unsqueeze(1), values.permute(1, 0, 2).unsqueeze(1)
+    if rows == 1:
+        return scaled_dot_product_attention(queries.view(kv_heads, 1, group, head_dim), k, v).reshape(queries.shape)
     # The key heads become the batch and their query heads share them by a stride of 0: nothing is copied.
     q = queries.view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3)
-    k = keys.permute(1, 0, 2).unsqueeze(1).expand(kv_heads, group, positions, head_dim)
-    v = values.permute(1, 0, 2).unsqueeze(1).expand(kv_heads, group, positions, head_dim)
+    k, v = k.expand(-1, group, -1, -1), v.expand(-1, group, -1, -1)
     context = positions - rows
-    if rows == 1:
-        attended = scaled_dot_product_attention(q, k, v)
-    elif context == 0:
+    if context == 0:
         attended = scaled_dot_product_attention(q, k, v, is_causal=True)
     elif rows < MASKED_ROWS:
         attended = scaled_dot_product_attention(q, k, v, attn_mask=_mask(rows, context, q.dtype))
