@@ -1,0 +1,73 @@
+# Two commands do all: `make reproduce` and `make test`. `make help` lists the rest with minutes and hardware.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+RUN := $(PY) -m harness.experiments.run
+DRAW := $(PY) -m figures.draw
+OUT := outputs/reproduce
+
+export PYTHONUNBUFFERED := 1
+
+.PHONY: help env test lint smoke reproduce reproduce-full figures figures-check claims bench traces checkpoint clean
+
+help:  ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(VENV)/.complete  ## Build .venv from requirements.lock (3-5 min once, ~1.5 GB, any machine)
+
+$(VENV)/.complete: requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@touch $@
+
+test: env  ## All tests (<= 10 min, 2 cores, no GPU)
+	$(PY) -m pytest
+
+lint: env  ## ruff, mypy, import rules (1 min)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+checkpoint: env  ## Write the demo model as a Hugging Face folder (seconds)
+	$(PY) -m engine.torch_backend.checkpoint --out checkpoints/cpu_demo
+
+smoke: env  ## A few real requests through every system, a table and a figure (<= 2 min, 2 cores)
+	$(RUN) experiment=smoke output.results=outputs/smoke
+	$(DRAW) --results outputs/smoke --out outputs/smoke/figures attainment_vs_rate
+	@echo "smoke: figures in outputs/smoke/figures"
+
+reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 30 min, 2 cores or one GPU; resumable)
+	$(RUN) experiment=reproduce output.results=$(OUT)
+	$(RUN) experiment=granularity output.results=$(OUT)
+	$(DRAW) --results $(OUT) --out $(OUT)/figures
+	@echo "reproduce: done; figures in $(OUT)/figures, tables in $(OUT)/tables"
+
+reproduce-full: env  ## Everything behind the committed results (hours: see docs/results.md; resumable)
+	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name; done
+	$(MAKE) figures claims
+
+figures: env  ## Redraw every figure from the committed results (< 1 min, no torch, no GPU)
+	$(DRAW)
+	@echo "figures: in figures/out"
+
+figures-check: env  ## Compare what would be drawn with the committed rows (CI)
+	$(DRAW) --check
+
+claims: env  ## Hold the paper's claims against the committed results (seconds)
+	$(PY) -m figures.check_claims
+
+bench: env  ## Noisy timings, apart from the tests (10 min, a quiet machine)
+	for file in bench/*.py; do echo "== $$file"; $(PY) $$file; done
+
+traces: env  ## Fetch the public traces of workloads/sources.yaml (network)
+	$(PY) -m workloads.fetch
+
+clean:  ## Remove what runs left in outputs/
+	rm -rf outputs
