@@ -18,6 +18,9 @@ from harness.loadgen.sse import SSEEvent, SSEParser
 IDLE_CONNECTION_S = 2.0
 """Idle connections are reused this long: servers close theirs after 5 s, and a request must not meet that."""
 
+REASON_CHARS = 300
+"""A reason is one line for a table, however much the server had to say."""
+
 CLOSE_GRACE_S = 1.0
 """After [DONE] the server has this long to end the reply; then the connection is not reused."""
 
@@ -43,7 +46,7 @@ class Exchange:
     def end(self, status: Status, reason: str = "") -> None:
         """Settle how the request ended; the first word stands."""
         if self.status is None:
-            self.status, self.reason = status, reason
+            self.status, self.reason = status, " ".join(reason.split())[:REASON_CHARS]
 
     def end_of_stream(self, broken: str = "") -> None:
         """No more events come; broken: how the stream broke, if it did."""
@@ -93,7 +96,11 @@ class CompletionsClient:
     def __init__(self, target: Target, settings: PlayerSettings) -> None:
         self._settings = settings
         self._url = URL(target.url("completions"))
-        self._headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream",
+            "Accept-Encoding": "identity",  # a compressing server would hold tokens back
+        }
         if target.api_key is not None:
             self._headers["Authorization"] = f"Bearer {target.api_key}"
         self._session: aiohttp.ClientSession | None = None
@@ -157,15 +164,11 @@ class CompletionsClient:
                 stated = stated_error(await response.read(), response.status)
                 raise ReplyError(f"the answer is not a stream: {stated.reason}")
             parser = SSEParser()
-            try:
-                async for read in response.content.iter_any():
-                    at_ns = time.monotonic_ns()  # before any parsing
-                    self._feed(reply, parser.feed(read), at_ns, deadline, timeout_at_ns)
-                for event in parser.close():
-                    reply.feed(event, time.monotonic_ns())
-            except ReplyError:
-                response.close()  # whatever else it streams is not wanted
-                raise
+            async for read in response.content.iter_any():
+                at_ns = time.monotonic_ns()  # before any parsing
+                self._feed(reply, parser.feed(read), at_ns, deadline, timeout_at_ns)
+            for event in parser.close():
+                reply.feed(event, time.monotonic_ns())
         exchange.end_of_stream()
 
     @staticmethod

@@ -43,13 +43,15 @@ class Script:
         return dataclasses.replace(self, steps=(Step(at_s, b"".join(step.data for step in self.steps)),))
 
     def split_every(self, count: int, gap_s: float = 0.002) -> "Script":
-        """Each step's bytes cut into sends of `count` bytes, `gap_s` apart."""
-        steps = [
-            Step(step.at_s + gap_s * piece, step.data[at : at + count])
-            for step in self.steps
-            for piece, at in enumerate(range(0, len(step.data), count))
-        ]
-        return dataclasses.replace(self, steps=tuple(sorted(steps, key=lambda step: step.at_s)))
+        """Each step's bytes cut into sends of `count` bytes, `gap_s` apart; a step waits for the one before it."""
+        pieces: list[Step] = []
+        at_s = 0.0
+        for step in self.steps:
+            at_s = max(at_s, step.at_s)
+            for at in range(0, len(step.data), count):
+                pieces.append(Step(at_s, step.data[at : at + count]))
+                at_s += gap_s
+        return dataclasses.replace(self, steps=tuple(pieces))
 
 
 @dataclass
