@@ -1,4 +1,4 @@
-"""What the scheduler asks for. The executor obeys in order; the frontend hears of rejections."""
+"""What the scheduler asks for. The executor obeys in order; the frontend hears of rejections and failures."""
 
 from dataclasses import dataclass
 
@@ -45,10 +45,19 @@ class ReleaseKV:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The request is refused or has failed; `reason` is a sentence for its client. Not answered."""
+    """The request is refused before it ran; `reason` is a sentence for its client. Not answered."""
 
     request_id: str
     reason: str
 
 
-Command = Start | Pause | Resume | Discard | ReleaseKV | Reject
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The request's task broke; `reason` is a sentence for its client. Not answered."""
+
+    request_id: str
+    reason: str
+
+
+ExecutorCommand = Start | Pause | Resume | Discard | ReleaseKV
+Command = ExecutorCommand | Reject | Fail

@@ -1,12 +1,12 @@
 """The seams: what a policy, a batching rule, a predictor, an executor and an event source must be."""
 
 import collections.abc as c
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from engine.core.batch import Work
-from engine.core.commands import Command
+from engine.core.commands import ExecutorCommand
 from engine.core.events import Event
 from engine.core.request import Request
 
@@ -25,7 +25,8 @@ class WorkItem:
 
     key: identity among the live items: the seq of its first member.
     members: one request while waiting; the live members of the batch once it is a task.
-    arrived_at_ns, due_at_ns: of a batch: as its deadline rule says (`head` or `earliest_live`).
+    arrived_at_ns: of a batch: its earliest member's.
+    due_at_ns: of a batch: as its deadline rule says (`head` or `earliest_live`).
     has_slo: False orders the item by the rule for requests without SLO.
     remaining_ns: predicted time of what is left, max(0, predicted - executed); of a waiting request:
         predicted time of the rest of its prompt, alone.
@@ -41,6 +42,11 @@ class WorkItem:
     remaining_ns: int
     new_tokens: int
     context_tokens: int
+    tie: int = field(init=False)
+    """Orders items that are otherwise equal: the executing one first, then by arrival."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tie", -1 if self.state is ItemState.EXECUTING else self.key)
 
 
 class OnPreempt(StrEnum):
@@ -71,7 +77,7 @@ class Plan:
 
     order: items, most urgent first. An item left out is not run in this round.
     preempt: what happens to the executing item when one that fits stands before it in `order`.
-    reject: requests refused now, each with the sentence its client gets; waiting ones only.
+    reject: requests refused now, each with the sentence its client gets; waiting ones only, not in `order`.
     """
 
     order: c.Sequence[WorkItem]
@@ -105,10 +111,10 @@ class Batching(Protocol):
         predictor: "Predictor",
         now_ns: int,
     ) -> c.Sequence[Share]:
-        """Shares of one task: order[0] first, then others of `order`.
+        """Shares of one task: order[0] first, then others of `order`. Empty = order[0] does not fit even alone.
 
-        order: most urgent first. order[0] is waiting and is known to fit alone;
-            later items may be of any state, only waiting ones may be taken.
+        order: most urgent first. order[0] is waiting; later items may be of any state, only waiting
+            ones may be taken.
         fits: whether KV blocks and activation bytes suffice for these shares together.
         """
         ...
@@ -129,7 +135,7 @@ class Predictor(Protocol):
 class Executor(Protocol):
     """Obeys. One executing task at most; any number of preempted ones."""
 
-    def submit(self, commands: c.Sequence[Command]) -> None:
+    def submit(self, commands: c.Sequence[ExecutorCommand]) -> None:
         """Carry out commands in order, without waiting for their effect."""
         ...
 

@@ -22,7 +22,7 @@ class Request:
     arrived_at_ns: int
     prompt_tokens: int
     max_tokens: int = 1
-    slo: SLO = SLO()
+    slo: SLO = field(default_factory=SLO)
     task: str = ""
     due_at_ns: int = field(init=False)
 

@@ -1,0 +1,29 @@
+"""A predictor that cannot hurt the engine: what makes no sense is clamped and counted."""
+
+import math
+
+from engine.core.batch import Work
+from engine.core.clock import NS_PER_S
+from engine.core.ports import Predictor
+
+LONGEST_NS = 24 * 3600 * NS_PER_S
+
+
+class GuardedPredictor:
+    """Another predictor's estimates, held between 0 and a day; NaN becomes 0. `clamped` counts the repairs."""
+
+    def __init__(self, inner: Predictor) -> None:
+        self._inner = inner
+        self.clamped = 0
+
+    def estimate_ns(self, work: Work) -> int:
+        """The inner estimate, if it is one."""
+        value = self._inner.estimate_ns(work)
+        if 0 <= value <= LONGEST_NS:
+            return int(value)
+        self.clamped += 1
+        return 0 if math.isnan(value) or value < 0 else LONGEST_NS
+
+    def observe(self, work: Work, executed_ns: int) -> None:
+        """Passed on."""
+        self._inner.observe(work, executed_ns)
