@@ -1,1 +1,1 @@
-"""Settings dataclasses, and the tables that turn names into objects. No Hydra."""
+"""Settings and the objects made from them. Plain Python: commands without Hydra use it too."""

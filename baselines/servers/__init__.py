@@ -1,0 +1,1 @@
+"""Servers the harness starts as child processes; never imported into it."""

@@ -1,0 +1,112 @@
+"""A composed configuration to the settings of one point, and the rules that join its groups."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.serving.catalogue import BATCHINGS, POLICIES
+from harness.assembly.reading import SettingsError, read, unknown_key
+from harness.assembly.settings import (
+    DeviceSettings,
+    LoadSettings,
+    ModelSettings,
+    PointSettings,
+    ProtocolSettings,
+    SystemSettings,
+)
+from workloads.settings import WorkloadSettings
+from workloads.slo import SLOSettings
+
+GROUPS = ("system", "model", "device", "workload", "slo", "load", "protocol")
+BATCHING_OPTIONS = {
+    "alpha": ("slo_aware",),
+    "token_bound": ("slo_aware", "token_limited"),
+    "chunk_tokens": ("chunked",),
+}
+ENGINE_ONLY = ("policy", "batching", "granularity", "preempt", "batch_deadline")
+SERVER_ONLY = ("base_url", "served_model", "api_key_env")
+
+
+def read_point(config: Mapping[str, Any]) -> PointSettings:
+    """The settings of one point. Raises SettingsError with one sentence for any mistake.
+
+    config: the groups of GROUPS and `experiment`; other root keys are the caller's business.
+    """
+    for group in GROUPS:
+        if group not in config:
+            raise SettingsError(f"the settings group {group} is missing")
+    slo = dict(config["slo"])
+    scale = slo.pop("scale", None)
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not scale > 0:
+        raise SettingsError(f"slo.scale must be a number above 0, got {scale!r}")
+    point = PointSettings(
+        experiment=str(config["experiment"]),
+        system=read(SystemSettings, config["system"], "system"),
+        model=read(ModelSettings, config["model"], "model"),
+        device=read(DeviceSettings, config["device"], "device"),
+        workload=read(WorkloadSettings, config["workload"], "workload"),
+        slo=read(SLOSettings, slo, "slo"),
+        slo_scale=float(scale),
+        load=read(LoadSettings, config["load"], "load"),
+        protocol=read(ProtocolSettings, config["protocol"], "protocol"),
+    )
+    check_system(point.system)
+    _check_joins(point)
+    return point
+
+
+def check_system(system: SystemSettings) -> None:
+    """Raise SettingsError where a system's settings contradict each other or name what does not exist."""
+    engine = system.backend == "engine"
+    for name in ENGINE_ONLY if engine else SERVER_ONLY[:1]:
+        if getattr(system, name) in (None, ""):
+            raise SettingsError(f"system={system.name} needs system.{name}")
+    for name in SERVER_ONLY if engine else (*ENGINE_ONLY, *BATCHING_OPTIONS, "tile_tokens"):
+        if getattr(system, name) not in (None, ""):
+            where = "a server that runs already (system=external)" if engine else "an engine started here"
+            raise SettingsError(f"system.{name} belongs to {where}, not to system={system.name}")
+    if not engine:
+        return
+    for name, table in (("policy", POLICIES), ("batching", BATCHINGS)):
+        if getattr(system, name) not in table:
+            raise SettingsError(f"system.{name} must be one of {', '.join(table)}, got {getattr(system, name)!r}")
+    for name, owners in BATCHING_OPTIONS.items():
+        given = getattr(system, name) is not None
+        if system.batching in owners and not given:
+            raise SettingsError(f"system.batching={system.batching} needs system.{name}")
+    if system.batching == "chunked" and system.alpha is not None:
+        raise SettingsError("system.alpha belongs to system.batching=slo_aware; it conflicts with chunked")
+    if system.preempt == "never" and system.granularity != "none":
+        raise SettingsError(f"system.preempt=never conflicts with system.granularity={system.granularity}: use none")
+    if (system.granularity == "tile") != (system.tile_tokens is not None):
+        state = "needs" if system.granularity == "tile" else "conflicts with"
+        raise SettingsError(f"system.granularity={system.granularity} {state} system.tile_tokens")
+
+
+def settings_mapping(point: PointSettings) -> dict[str, Any]:
+    """The settings as plain nested mappings, for files and fingerprints."""
+    return dataclasses.asdict(point)
+
+
+def known_settings(group: type) -> list[str]:
+    """Names of a group's settings."""
+    return sorted(f.name for f in dataclasses.fields(group))
+
+
+def _check_joins(point: PointSettings) -> None:
+    if point.device.kind == "cpu" and point.model.dtype == "float16":
+        raise SettingsError("model.dtype=float16 conflicts with device.kind=cpu: use float32")
+    if point.workload.max_input >= point.model.max_context_tokens:
+        raise SettingsError(
+            f"workload.max_input ({point.workload.max_input}) must be below model.max_context_tokens "
+            f"({point.model.max_context_tokens}): a prompt and its output have to fit"
+        )
+    if point.protocol.min_arrivals_s is not None and point.workload.repeat_to_s is not None:
+        raise SettingsError("workload.repeat_to_s conflicts with protocol.min_arrivals_s, which sets it")
+    path = point.workload.path
+    if path is not None and not Path(path).is_file():
+        raise SettingsError(f"workload.path: there is no file {path}")
+
+
+__all__ = ["SettingsError", "check_system", "known_settings", "read_point", "settings_mapping", "unknown_key"]

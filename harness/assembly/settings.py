@@ -1,0 +1,125 @@
+"""Every setting of a point, as frozen dataclasses. Token counts are trace tokens (see effective.py)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.assembly.reading import bounded
+from workloads.settings import WorkloadSettings
+from workloads.slo import SLOSettings
+
+Granularity = Literal["none", "layer", "half_layer", "operator", "tile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemSettings:
+    """What serves the requests: the engine under one policy, or an external OpenAI-compatible server.
+
+    name: option of the `system` group. series: the label a figure draws.
+    backend: "engine" = the engine of this project, started here; "server" = what listens at `base_url`.
+    policy, batching: names of engine.serving.catalogue; with granularity and preempt they make an engine's system. An
+        external server's are its own business.
+    alpha, token_bound: of `slo_aware` batching (a part of the SLO; trace tokens); token_bound also of `token_limited`.
+    chunk_tokens: of `chunked` batching; tile_tokens: rows of a tile at granularity `tile`; trace tokens both.
+    api_key_env: name of the environment variable that holds an external server's key.
+    slo_fields: how a request states its SLO to the server.
+    """
+
+    name: str
+    series: str
+    backend: Literal["engine", "server"] = "engine"
+    policy: str = ""
+    batching: str | None = None
+    granularity: Granularity | None = None
+    preempt: Literal["never", "pause", "restart"] | None = None
+    batch_deadline: Literal["head", "earliest_live"] | None = None
+    alpha: float | None = bounded(default=None, at_least=0, at_most=1)
+    token_bound: int | None = bounded(default=None, at_least=1)
+    chunk_tokens: int | None = bounded(default=None, at_least=1)
+    tile_tokens: int | None = bounded(default=None, at_least=1)
+    base_url: str | None = None
+    served_model: str | None = None
+    api_key_env: str | None = None
+    slo_fields: Literal["fields", "vllm_xargs", "none"] = "fields"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """The model served. length_scale: tokens sent per trace token.
+
+    checkpoint: a built-in shape (random weights by weights_seed) or a folder in Hugging Face format.
+    kv_tokens, max_context_tokens: trace tokens. block_tokens: tokens of a KV block, as sent (not scaled).
+    vocab_tokens: prompts are drawn from ids below it.
+    activation_bytes: memory that the executing and the preempted prefills may hold.
+    """
+
+    name: str
+    checkpoint: str
+    length_scale: float = bounded(above=0, at_most=1)
+    kv_tokens: int = bounded(at_least=1)
+    max_context_tokens: int = bounded(at_least=1)
+    block_tokens: int = bounded(at_least=1)
+    vocab_tokens: int = bounded(at_least=16)
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dummy_weights: bool = False
+    weights_seed: int = bounded(default=0, at_least=0)
+    activation_bytes: int = bounded(default=1 << 30, at_least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSettings:
+    """Where it runs. kind "auto" = CUDA when there is one.
+
+    pin: "auto" = the engine on one core, everything else on the others, where there are two.
+    profile: a measured profile to use; None = measured once on this machine and kept under outputs/profiles.
+    """
+
+    name: str
+    kind: Literal["auto", "cpu", "cuda"]
+    threads: int = bounded(at_least=1)
+    pin: Literal["auto", "off"] = "auto"
+    profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadSettings:
+    """The open-loop load. rate_scale 1 = the trace's own rate in its window (before the SLO speed factor).
+
+    seed: draws the arrivals (unless recorded) and the prompts.
+    drain_s: how long after the last request is due answers are waited for; None = until all ended or timed out.
+    """
+
+    name: str
+    rate_scale: float = bounded(above=0)
+    seed: int = bounded(at_least=0)
+    request_timeout_s: float = bounded(above=0)
+    connect_timeout_s: float = bounded(above=0)
+    drain_s: float | None = bounded(default=None, above=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolSettings:
+    """How a point is measured.
+
+    min_arrivals_s: repeat the window until arrivals last this long at the point's rate, on the paper's device (the
+        speed factor stretches it); None = the window once, as published.
+    give_up_slo_multiple: the client leaves at this many SLOs; None = it waits.
+    """
+
+    name: str
+    min_arrivals_s: float | None = bounded(default=None, above=0)
+    give_up_slo_multiple: float | None = bounded(default=None, at_least=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointSettings:
+    """One measured point: one row of a table. slo_scale: every SLO times this."""
+
+    experiment: str
+    system: SystemSettings
+    model: ModelSettings
+    device: DeviceSettings
+    workload: WorkloadSettings
+    slo: SLOSettings
+    slo_scale: float
+    load: LoadSettings
+    protocol: ProtocolSettings

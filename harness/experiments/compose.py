@@ -1,0 +1,168 @@
+"""The edge to Hydra, and the only file that knows it: command line and conf/ to plain mappings.
+
+Inside a job of a run or sweep, `Job.compose` composes again for one point: the axes of a cell, with what the user
+typed on top. Every mistake of a user comes out as SettingsError with one sentence.
+"""
+
+import copy
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.assembly.reading import SettingsError, unknown_key
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+CONFIG_NAME = "config"
+NAMED_GROUPS = ("system", "model", "device", "load", "protocol")
+"""Groups whose option name is put into their settings as `name`."""
+
+_UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'\.")
+_UNKNOWN_OPTION = re.compile(r"In '[^']+': Could not find '([^']+)'")
+_NOISE = ("full_key", "object_type", "reference_type", "To append to your config", "See https://")
+
+Config = dict[str, Any]
+
+
+class Job:
+    """One job: what the user typed, and the composition of its points.
+
+    user: key -> value as typed, without Hydra's own. config: the composition without a cell.
+    """
+
+    def __init__(self, overrides: Sequence[str]) -> None:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        mine = [override for override in parsed if not override.key_or_group.startswith("hydra")]
+        self.overrides = tuple(str(override.input_line) for override in mine)
+        self.user = {override.key_or_group: _value(override) for override in mine}
+        self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self.config = self.compose({})
+
+    def compose(self, axes: Mapping[str, Any]) -> Config:
+        """Everything resolved, for the axes of one point. Raises SettingsError."""
+        options = tuple(sorted(f"{key}={value}" for key, value in axes.items() if "." not in key))
+        with _as_settings_error():
+            if options not in self._composed:
+                self._composed[options] = hydra.compose(CONFIG_NAME, [*self.overrides, *options], True)
+            config = copy.deepcopy(self._composed[options])
+            for key, value in axes.items():
+                if "." in key:
+                    _set(config, key, value)
+            choices = OmegaConf.to_container(config.hydra.runtime.choices)
+            OmegaConf.set_struct(config, False)
+            del config["hydra"]
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        assert isinstance(plain, dict)
+        assert isinstance(choices, dict)
+        return _named({str(key): value for key, value in plain.items()}, choices)
+
+
+def main(work: Callable[[Job], int]) -> int:
+    """Run `work` for the command line's job, or for each job of its sweep (`-m`). Returns the worst exit status.
+
+    2 = a mistake in the settings, told in one sentence. Points that were already running in other jobs are not stopped.
+    """
+    statuses: list[int] = []
+
+    @hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)
+    def job(_: DictConfig) -> None:
+        try:
+            _refuse_parallel_launchers()
+            statuses.append(work(Job(list(HydraConfig.get().overrides.task))))
+        except SettingsError as error:
+            print(f"error: {error}", file=sys.stderr)
+            statuses.append(2)
+
+    # Else Hydra prints its own account of a mistake and exits with 1.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        with _as_settings_error():
+            job()
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return max(statuses, default=0)
+
+
+@contextmanager
+def outside_hydra(conf: Path = CONF) -> Iterator[Callable[[Sequence[str]], Job]]:
+    """Make jobs without a Hydra command line: for tests and for tools."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(conf), version_base="1.3"):
+        yield _job
+
+
+def options(group: str) -> tuple[str, ...]:
+    """Names of a group's options."""
+    return tuple(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
+
+
+def _job(overrides: Sequence[str]) -> Job:
+    with _as_settings_error():
+        return Job(overrides)
+
+
+def _refuse_parallel_launchers() -> None:
+    launcher = HydraConfig.get().runtime.choices.get("hydra/launcher", "basic")
+    if launcher not in (None, "basic"):
+        raise SettingsError(
+            f"hydra/launcher={launcher} would run points side by side, and these are measured: use hydra/launcher=basic"
+        )
+
+
+def _value(override: Override) -> str:
+    value = override.value()
+    return str(value) if not isinstance(value, str) else value
+
+
+def _set(config: DictConfig, key: str, value: Any) -> None:
+    """Change a setting that exists; a new key is a mistake in the experiment file."""
+    group, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, group)
+    if not isinstance(node, DictConfig) or name not in node:
+        raise SettingsError(unknown_key(key, [str(known) for known in node] if isinstance(node, DictConfig) else []))
+    node[name] = OmegaConf.create(value) if isinstance(value, dict | list) else value
+
+
+def _named(config: Config, choices: Mapping[Any, Any]) -> Config:
+    for group in NAMED_GROUPS:
+        if isinstance(config.get(group), dict):
+            config[group]["name"] = choices[group]
+    config["experiment"] = choices["experiment"]
+    return config
+
+
+@contextmanager
+def _as_settings_error() -> Iterator[None]:
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise SettingsError(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    """What Hydra says in several lines, in one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if match := _UNKNOWN_KEY.match(lines[0]):
+        return f"unknown setting {match[1]}"
+    if match := _UNKNOWN_OPTION.match(lines[0]):
+        group, _, option = match[1].rpartition("/")
+        return f"{group} has no option {option!r}; it has: {', '.join(options(group))}"
+    kept = [line for line in lines if not line.startswith(_NOISE)]
+    if isinstance(error, OverrideParseException):
+        kept.insert(0, f"cannot read {error.override!r}:")
+    if error.__cause__ is not None:
+        kept += [line for line in str(error.__cause__).splitlines()[:1] if line not in kept]
+    return "; ".join(kept).replace(":;", ":")

@@ -1,0 +1,46 @@
+"""Locks between processes; the system lets go of them when their holder ends, however it ends."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class HeldElsewhereError(RuntimeError):
+    """Another process is at it."""
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock file `path`. Raises HeldElsewhereError at once when another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HeldElsewhereError(f"{path.stem} is being measured by another run") from error
+        yield
+        # Only a holder removes the file; whoever opened it before holds a lock on a name that is gone, and finds
+        # the point finished.
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def machine_to_oneself(tell: Callable[[str], None], path: Path | None = None) -> Iterator[None]:
+    """Wait until no other run of this user measures on this machine: two at once would slow each other down."""
+    path = path or Path(tempfile.gettempdir()) / f"flowprefill-measuring-{os.getuid()}.lock"
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("waiting for another run's point on this machine to end")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,111 @@
+"""The experiment `granularity`: the same prefills paused at random instants under every setting, in this process."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.torch_backend.granularity import TileSettings
+from engine.torch_backend.models.catalogue import load_model
+from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.shape import ModelLoadError
+from engine.torch_backend.settings import ExecutorSettings
+from harness.assembly.effective import EffectiveTokens
+from harness.assembly.reading import SettingsError, bounded
+from harness.assembly.settings import PointSettings
+from harness.experiments.machine import Cores, pinned
+from harness.experiments.pause_study import PauseStudy, uniform_instants_ns
+from harness.measurement.blocking import GranularityMeasurement
+from workloads.length_scale import effective_tokens
+from workloads.prompts import PromptSettings, make_prompts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausesSettings:
+    """per_setting: pauses asked under each setting. prefills: prompts, spread evenly over the window's lengths.
+
+    rounds: passes over the prompts that the pauses are spread over; as many passes without pauses give the throughput.
+    """
+
+    per_setting: int = bounded(at_least=1)
+    prefills: int = bounded(at_least=1)
+    rounds: int = bounded(at_least=1)
+
+
+def even_lengths(lengths: Sequence[int], count: int) -> list[int]:
+    """`count` of the lengths, at even quantiles: a mix like the whole."""
+    ordered = sorted(lengths)
+    return [ordered[int((i + 0.5) * len(ordered) / count)] for i in range(count)]
+
+
+def measure_pauses(
+    points: Sequence[PointSettings], lengths: Sequence[int], asked: PausesSettings, cores: Cores
+) -> list[GranularityMeasurement]:
+    """One measurement per point: same model, same prompts, same relative instants.
+
+    lengths: input tokens of the window, in trace tokens. Rounds interleave: each goes through all points, so that a slow
+    spell of the machine meets them alike. Raises SettingsError when the model cannot be loaded.
+    """
+    first = points[0]
+    model = _load(first)
+    scaled = [effective_tokens(n, first.model.length_scale) for n in even_lengths(lengths, asked.prefills)]
+    prompts = make_prompts(scaled, PromptSettings(first.model.vocab_tokens, content="pauses"), first.load.seed)
+    engine_core = None if cores.engine is None else frozenset({cores.engine})
+    studies: list[PauseStudy] = []
+    # The executor's thread inherits the core of the thread that makes it; this one then moves to the others.
+    with pinned(engine_core):
+        studies = [PauseStudy(model, _executor(point, max(scaled)), prompts, _chunk(point)) for point in points]
+        gaps = [study.gaps_ns() for study in studies]
+    with pinned(cores.others):
+        try:
+            return _interleaved(studies, gaps, asked, first.load.seed)
+        finally:
+            for study in studies:
+                study.close()
+
+
+def _interleaved(
+    studies: Sequence[PauseStudy], gaps: Sequence[Sequence[int]], asked: PausesSettings, seed: int
+) -> list[GranularityMeasurement]:
+    blocking: list[list[int]] = [[] for _ in studies]
+    executed_ns = [0 for _ in studies]
+    for study in studies:
+        study.run()
+    for round_number in range(asked.rounds):
+        share = asked.per_setting // asked.rounds + (round_number < asked.per_setting % asked.rounds)
+        for i, study in enumerate(studies):
+            plain = study.run()
+            executed_ns[i] += plain.executed_ns
+            instants = uniform_instants_ns(share, plain.executed_ns, seed * 1000 + round_number)
+            blocking[i] += study.run(instants).blocking_ns
+    return [
+        GranularityMeasurement(
+            blocking_ns=tuple(blocking[i]),
+            prefill_tokens=study.tokens * asked.rounds,
+            prefill_s=executed_ns[i] / 1e9,
+            check_interval_s=tuple(gap / 1e9 for gap in gaps[i]),
+        )
+        for i, study in enumerate(studies)
+    ]
+
+
+def _load(point: PointSettings) -> Llama:
+    model = point.model
+    try:
+        return load_model(model.checkpoint, point.device.kind, model.dtype, model.dummy_weights, model.weights_seed)
+    except ModelLoadError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _chunk(point: PointSettings) -> int | None:
+    return EffectiveTokens.of(point).chunk_tokens if point.system.batching == "chunked" else None
+
+
+def _executor(point: PointSettings, longest_tokens: int) -> ExecutorSettings:
+    tile_tokens = EffectiveTokens.of(point).tile_tokens
+    settings = ExecutorSettings(
+        granularity=point.system.granularity,  # type: ignore[arg-type]
+        kv_blocks=2 + -(-longest_tokens // point.model.block_tokens),
+        block_tokens=point.model.block_tokens,
+        threads=point.device.threads,
+    )
+    return settings if tile_tokens is None else dataclasses.replace(settings, tiles=TileSettings(tile_tokens, tile_tokens**2))

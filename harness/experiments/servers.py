@@ -1,0 +1,178 @@
+"""The servers of a run: started when first needed, kept while points ask for the same, stopped at the end."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from baselines.servers.process import ServerProcess, ServerProcessError, free_port
+from engine.core.record import EngineReport
+from engine.serving.settings import flags
+from harness.assembly.effective import engine_settings
+from harness.assembly.reading import SettingsError
+from harness.assembly.settings import PointSettings
+from harness.experiments.machine import Cores, pinned
+from harness.loadgen.settings import SLOStyle, Target
+from harness.loadgen.warmup import wait_until_ready
+
+START_DEADLINE_S = 300.0
+IDLE_DEADLINE_S = 30.0
+IDLE_KEYS = ("waiting", "executing", "preempted", "decoding", "open_requests")
+
+
+class ServerFailedError(RuntimeError):
+    """A server did not start, died, or did not come to rest."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Serving:
+    """A ready server. command: how it was started; empty for an external one. log: its output so far."""
+
+    target: Target
+    command: tuple[str, ...]
+    log: Path | None
+
+
+class ServerPool:
+    """At most one server of ours at a time: measured points have the machine to themselves."""
+
+    def __init__(self, cores: Cores, logs: Path, tell: Callable[[str], None]) -> None:
+        self._cores = cores
+        self._logs = logs
+        self._tell = tell
+        self._process: ServerProcess | None = None
+        self._key: tuple[str, ...] = ()
+        self._serving: Serving | None = None
+
+    async def get(self, point: PointSettings, profile: Path | None) -> Serving:
+        """A ready, idle server for this point, its report reset. Raises ServerFailedError, ServerNotReadyError."""
+        if point.system.backend == "server":
+            self.close()
+            return await _external(point)
+        key = tuple(flags(engine_settings(point, str(profile or ""), self._cores.engine)))
+        if key != self._key or self._process is None or self._process.exit_code() is not None:
+            self.close()
+            await self._start(point, key)
+        assert self._serving is not None
+        await self._settle(self._serving)
+        return self._serving
+
+    async def report(self, serving: Serving) -> EngineReport | None:
+        """What the engine counted since the point began; None for an external server."""
+        if not serving.command:
+            return None
+        self.require_alive()
+        given = await _json(serving.target, "GET", "report")
+        counts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+        return EngineReport(**counts)
+
+    def require_alive(self) -> None:
+        """Raise ServerFailedError when our server has ended."""
+        if self._process is not None:
+            try:
+                self._process.require_alive()
+            except ServerProcessError as error:
+                raise ServerFailedError(str(error)) from error
+
+    def keep_log(self, serving: Serving, to: Path) -> None:
+        """Copy what the server has said so far beside a point."""
+        if serving.log is not None and serving.log.is_file():
+            shutil.copyfile(serving.log, to)
+
+    def close(self) -> None:
+        """Stop our server and all its children."""
+        if self._process is not None:
+            self._process.stop()
+            if self._serving is not None and self._serving.log is not None:
+                self._serving.log.unlink(missing_ok=True)
+        self._process, self._serving, self._key = None, None, ()
+
+    async def _start(self, point: PointSettings, key: tuple[str, ...]) -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "engine.serving.server", *key, "--port", str(port)]
+        if self._cores.others is not None:
+            command += ["--server-cpu", str(min(self._cores.others))]
+        log = self._logs / f"server-{os.getpid()}-{port}.log"
+        before = frozenset(os.sched_getaffinity(0)) | self._every_core() if self._cores.others is not None else None
+        try:
+            with pinned(before):
+                self._process = ServerProcess(command, log)
+        except ServerProcessError as error:
+            raise ServerFailedError(str(error)) from error
+        target = Target(f"http://127.0.0.1:{port}", point.model.checkpoint)
+        self._serving, self._key = Serving(target, tuple(command[1:]), log), key
+        try:
+            await self._first_token(target)
+        except BaseException:
+            self.close()
+            raise
+
+    def _every_core(self) -> frozenset[int]:
+        engine = frozenset() if self._cores.engine is None else frozenset({self._cores.engine})
+        return engine | (self._cores.others or frozenset())
+
+    async def _first_token(self, target: Target) -> None:
+        """Ready = one real token; a server that dies meanwhile is told at once, with its last words."""
+        ready = asyncio.ensure_future(wait_until_ready(target, START_DEADLINE_S, prompt=range(16, 32), poll_s=0.1))
+        try:
+            while not ready.done():
+                await asyncio.wait([ready], timeout=0.2)
+                self.require_alive()
+            ready.result()
+        finally:
+            ready.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await ready
+
+    async def _settle(self, serving: Serving) -> None:
+        """Wait until nothing of an earlier point is left, then reset the report. What stays is a leak, and an error."""
+        deadline = asyncio.get_running_loop().time() + IDLE_DEADLINE_S
+        while True:
+            state = await _json(serving.target, "GET", "state")
+            idle = all(state[key] == 0 for key in IDLE_KEYS)
+            if idle and state["kv_blocks_free"] == state["kv_blocks_total"] and state["activation_bytes"] == 0:
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                raise ServerFailedError(f"the server did not come to rest within {IDLE_DEADLINE_S:g} s: {state}")
+            await asyncio.sleep(0.05)
+        await _json(serving.target, "POST", "report/reset")
+
+
+async def _external(point: PointSettings) -> Serving:
+    system = point.system
+    assert system.base_url is not None
+    key = None
+    if system.api_key_env is not None:
+        key = os.environ.get(system.api_key_env)
+        if not key:
+            raise SettingsError(f"system.api_key_env names {system.api_key_env}, which is not set")
+    try:
+        target = Target(
+            system.base_url, system.served_model or point.model.checkpoint, key, SLOStyle(system.slo_fields)
+        )
+    except ValueError as error:
+        raise SettingsError(f"system.base_url: {error}") from error
+    await wait_until_ready(target, 30.0, prompt=range(16, 32))
+    return Serving(target, (), None)
+
+
+async def _json(target: Target, method: str, path: str) -> dict[str, Any]:
+    url = f"{target.base_url.rstrip('/')}/{path}"
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session,
+            session.request(method, url) as response,
+        ):
+            if response.status != 200:
+                raise ServerFailedError(f"{method} /{path} answered {response.status}")
+            answer: dict[str, Any] = await response.json()
+            return answer
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ServerFailedError(f"{method} /{path} failed: {type(error).__name__}: {error}") from error

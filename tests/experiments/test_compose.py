@@ -1,0 +1,105 @@
+"""Every experiment file composes, and a mistake on the command line is one sentence."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from harness.assembly.point import read_point
+from harness.assembly.reading import SettingsError
+from harness.experiments.cells import expand, read_cells, without_user_axes
+from harness.experiments.compose import Job, options, outside_hydra
+
+PLACES = ((), ("model=llama3_8b", "device=cuda"))
+
+
+@pytest.fixture(scope="module", name="job")
+def _job() -> Iterator[Any]:
+    with outside_hydra() as make:
+        yield make
+
+
+def points(job: Job) -> list[dict[str, Any]]:
+    cells = without_user_axes(read_cells(job.config["cells"]), job.user)
+    return [job.compose(axes) for axes in expand(cells)]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=["here", "gpu"])
+@pytest.mark.parametrize("name", options("experiment"))
+def test_every_experiment_composes(job: Any, name: str, place: Sequence[str], tmp_path: Any) -> None:
+    overrides = [f"experiment={name}", *place]
+    if name in ("azure_code", "mooncake"):
+        trace = tmp_path / "trace"
+        trace.write_text("")
+        overrides.append(f"workload.path={trace}")
+    composed = job(overrides)
+    assert composed.config["kind"] in ("rate_points", "pauses", "search")
+    settings = [read_point(config) for config in points(composed)]
+    assert settings
+    assert len({repr(point) for point in settings}) == len(settings)
+    assert all(point.experiment == name for point in settings)
+    if place:
+        assert {(p.model.name, p.device.kind, p.model.length_scale) for p in settings} == {("llama3_8b", "cuda", 1.0)}
+
+
+def test_the_default_experiment_is_goodput_vs_rate(job: Any) -> None:
+    assert job([]).config["experiment"] == "goodput_vs_rate"
+
+
+def test_the_sweep_of_the_readme_gives_exactly_its_points_per_seed(job: Any) -> None:
+    found = [
+        (p.system.chunk_tokens, p.load.rate_scale, p.load.seed)
+        for chunk in (256, 512, 2048)
+        for rate in (1, 2)
+        for p in map(
+            read_point,
+            points(job(["system=chunked_prefill", f"system.chunk_tokens={chunk}", f"load.rate_scale={rate}"])),
+        )
+    ]
+    assert sorted(found) == sorted((c, float(r), s) for c in (256, 512, 2048) for r in (1, 2) for s in range(5))
+
+
+def test_what_the_user_typed_wins_over_the_experiment_file(job: Any) -> None:
+    config = job(["experiment=azure_code", "workload=sample", "slo=by_task", "workload.arrivals=gamma"]).config
+    assert (config["workload"]["name"], config["slo"]["rule"]) == ("sample", "by_task")
+    assert config["workload"]["arrivals"] == "gamma"
+
+
+@pytest.mark.parametrize("name", ["azure_code", "azure_conv", "azure_2024", "mooncake", "burstgpt"])
+def test_a_trace_without_classes_brings_slos_by_length(job: Any, name: str) -> None:
+    assert job([f"workload={name}"]).config["slo"]["rule"] == "by_length"
+    assert job([f"workload={name}", "slo=uniform"]).config["slo"]["rule"] == "uniform"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["system=flowprefil"], "system has no option 'flowprefil'; it has: chunked_prefill, "),
+        (["experiment=nope"], "experiment has no option 'nope'; it has: ablation, "),
+        (["system.chunk_tokns=3"], "unknown setting system.chunk_tokns"),
+        (["system=flowprefill", "system.chunk_tokens=3"], "unknown setting system.chunk_tokens"),
+        (["nosuch=1"], "unknown setting nosuch"),
+        (["load.rate_scale=["], "load.rate_scale=["),
+    ],
+)
+def test_a_mistyped_override_is_one_sentence(job: Any, overrides: list[str], words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        job(overrides)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_axis_of_a_cell_that_does_not_exist_is_named(job: Any) -> None:
+    with pytest.raises(SettingsError, match=r"unknown setting system\.chnk"):
+        job([]).compose({"system": "chunked_prefill", "system.chnk": 3})
+
+
+def test_an_added_key_reaches_the_settings_and_is_refused_there(job: Any) -> None:
+    with pytest.raises(SettingsError, match=r"unknown setting system\.foo"):
+        read_point(job(["+system.foo=3", "device=cpu"]).compose({}))
+
+
+def test_the_label_of_a_series_follows_the_axes(job: Any) -> None:
+    composed = job(["experiment=ablation"])
+    point = read_point(composed.compose({"system": "flowprefill", "system.policy": "edf", "system.batching": "none"}))
+    assert point.system.series == "edf, operator, none"
