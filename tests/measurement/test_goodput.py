@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def test_pooling_agrees_with_scipy(pairs: list[tuple[float, float]]) -> None:
 def test_the_fit_never_rises_and_keeps_the_mean(pairs: list[tuple[float, float]]) -> None:
     values = [v for v, _ in pairs]
     fit = isotonic_nonincreasing(values, [1.0] * len(values))
-    assert all(a >= b for a, b in zip(fit, fit[1:], strict=False))
+    assert all(a >= b for a, b in pairwise(fit))
     assert sum(fit) == pytest.approx(sum(values))
 
 

@@ -47,7 +47,7 @@ def test_many_seeds_are_resampled_at_random_but_always_alike() -> None:
 
 
 def test_bootstrap_by_hand() -> None:
-    """Two seeds: the means of the draws are 0 (1/4), 1 (1/2), 2 (1/4), so that 95 % spans all of them, 40 % the middle."""
+    """Two seeds: the means of the draws are 0 (1/4), 1 (1/2), 2 (1/4): 95 % spans all of them, 40 % the middle."""
     wide, narrow = bootstrap([0.0, 2.0], mean), bootstrap([0.0, 2.0], mean, level=0.40)
     assert wide is not None
     assert narrow is not None
