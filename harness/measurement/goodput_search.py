@@ -89,9 +89,9 @@ def next_rate(tried: Sequence[Tried], settings: SearchSettings) -> float | None:
     met, missed = _bracket(tried, settings.target)
     if missed is None:
         assert met is not None  # something was tried
-        return None if met >= settings.high else min(met * settings.step, settings.high)
+        return None if _at(met, settings.high) else min(met * settings.step, settings.high)
     if met is None:
-        return None if missed <= settings.low else max(missed / settings.step, settings.low)
+        return None if _at(missed, settings.low) else max(missed / settings.step, settings.low)
     return None if missed <= met * (1 + settings.tolerance) else math.sqrt(met * missed)
 
 
@@ -122,6 +122,11 @@ def _stopped(tried: Sequence[Tried], settings: SearchSettings) -> Stopped:
     met, missed = _bracket(tried, settings.target)
     if met is not None and missed is not None and missed <= met * (1 + settings.tolerance):
         return Stopped.CONVERGED
-    if (missed is None and met == settings.high) or (met is None and missed == settings.low):
-        return Stopped.RANGE
-    return Stopped.BUDGET
+    top = missed is None and met is not None and _at(met, settings.high)
+    bottom = met is None and missed is not None and _at(missed, settings.low)
+    return Stopped.RANGE if top or bottom else Stopped.BUDGET
+
+
+def _at(rate: float, end: float) -> bool:
+    """Whether the end of the range was reached; a caller may have rounded the rate it was told."""
+    return abs(rate - end) <= 1e-3 * end

@@ -54,6 +54,12 @@ def test_bracket_then_geometric_halving() -> None:
     assert next_rate([Tried(4, 1.0), Tried(8, 0.5)], settings) == pytest.approx(32**0.5)
 
 
+def test_a_caller_that_rounds_the_end_of_the_range_is_not_asked_for_it_again() -> None:
+    settings = SearchSettings(low=0.12344, high=123.44, start=123.44)
+    assert next_rate([Tried(123.4, 1.0)], settings) is None
+    assert next_rate([Tried(0.1234, 0.0)], settings) is None
+
+
 def test_noise_does_not_loop_for_ever() -> None:
     answers = iter([1.0, 0.2, 0.95, 0.85, 0.91, 0.89, 0.9, 0.1, 1.0, 0.3] * 3)
     result = search(lambda rate: next(answers), SearchSettings(low=0.1, high=10, budget=10))
