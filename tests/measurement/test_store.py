@@ -67,6 +67,7 @@ def test_same_facts_same_bytes(tmp_path: Path) -> None:
     write_point(tmp_path / "b", POINT)
     for name in names(tmp_path / "a"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert (tmp_path / "a" / RECORDS).read_bytes()[4:8] == bytes(4), "the gzip header bears a time"
 
 
 @pytest.mark.parametrize("name", [RECORDS, CLIENT_REPORT, SETTINGS, PROVENANCE, MANIFEST])
