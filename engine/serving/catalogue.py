@@ -1,26 +1,76 @@
-"""The names a user can choose from, and what each stands for."""
+"""The names a user can choose from, and what each stands for. A new policy is one line here."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from baselines.policies.chunked_prefill import ChunkBatching
+from baselines.policies.distserve import TokenLimitedBatching
+from baselines.policies.request_restart import RequestRestart
+from engine.core.ports import Batching, Policy, Predictor
+from engine.scheduling.batching import NoBatching, SLOAwareBatching
+from engine.scheduling.policies.edf import EDF
+from engine.scheduling.policies.fcfs import FCFS
+from engine.scheduling.policies.non_preemptive import NonPreemptive
+from engine.scheduling.policies.s_edf import SlackEDF
+from engine.scheduling.policies.srpt import SRPT
+from engine.scheduling.predictors.polynomial import PrefillSample, fit
 from engine.serving.settings import EngineSettings, SettingsError
 
-CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "policy": ("s_edf", "edf", "fcfs", "srpt"),
-    "batching": ("none", "slo_aware", "token_limited", "chunked"),
-    "preempt": ("never", "pause", "restart"),
-    "predictor": ("polynomial",),
-    "granularity": ("none", "layer", "half_layer", "operator", "tile"),
-    "batch_deadline": ("head", "earliest_live"),
-    "device": ("auto", "cpu", "cuda"),
-    "dtype": ("auto", "float32", "bfloat16", "float16"),
+POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
+    "s_edf": SlackEDF,
+    "edf": EDF,
+    "fcfs": FCFS,
+    "srpt": SRPT,
 }
+BATCHINGS: Final[Mapping[str, Callable[[EngineSettings], Batching]]] = {
+    "none": lambda _: NoBatching(),
+    "slo_aware": lambda settings: SLOAwareBatching(settings.alpha, settings.token_bound),
+    "token_limited": lambda settings: TokenLimitedBatching(settings.token_bound),
+    "chunked": lambda settings: ChunkBatching(settings.chunk_tokens),
+}
+PREEMPT_MODES: Final[Mapping[str, Callable[[Policy], Policy]]] = {
+    "pause": lambda policy: policy,
+    "never": NonPreemptive,
+    "restart": RequestRestart,
+}
+PREDICTORS: Final[Mapping[str, Callable[[Sequence[PrefillSample]], Predictor]]] = {
+    "polynomial": fit,
+}
+GRANULARITIES: Final = ("none", "layer", "half_layer", "operator", "tile")
+BATCH_DEADLINES: Final = ("earliest_live", "head")
+DEVICES: Final = ("auto", "cpu", "cuda")
+DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
 
 
 def check(settings: EngineSettings) -> None:
     """Raise SettingsError for a name that is not in the tables, listing those that are."""
-    for name, known in CHOICES.items():
-        value = getattr(settings, name)
+    for flag, value, known in (
+        ("--policy", settings.policy, POLICIES),
+        ("--batching", settings.batching, BATCHINGS),
+        ("--preempt", settings.preempt, PREEMPT_MODES),
+        ("--predictor", settings.predictor, PREDICTORS),
+        ("--granularity", settings.granularity, GRANULARITIES),
+        ("--batch-deadline", settings.batch_deadline, BATCH_DEADLINES),
+        ("--device", settings.device, DEVICES),
+        ("--dtype", settings.dtype, DTYPES),
+    ):
         if value not in known:
-            flag = "--" + name.replace("_", "-")
             raise SettingsError(f"{flag}: there is no {value!r}; choose from {', '.join(known)}")
+
+
+def build_policy(settings: EngineSettings) -> Policy:
+    """The policy, with what happens to the executing prefill."""
+    return PREEMPT_MODES[settings.preempt](POLICIES[settings.policy]())
+
+
+def build_batching(settings: EngineSettings) -> Batching:
+    """The batching rule."""
+    return BATCHINGS[settings.batching](settings)
+
+
+def build_predictor(settings: EngineSettings, samples: Sequence[PrefillSample]) -> Predictor:
+    """The predictor, fitted to measured prefills. Raises SettingsError when they do not suffice."""
+    try:
+        return PREDICTORS[settings.predictor](samples)
+    except ValueError as error:
+        raise SettingsError(f"--predictor {settings.predictor} cannot be fitted: {error}") from error

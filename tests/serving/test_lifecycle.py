@@ -131,3 +131,16 @@ def test_a_wrong_flag_is_one_sentence(arguments: list[str], words: str) -> None:
     assert output.startswith("server: ")
     assert words in output
     assert output.count("\n") == 1
+
+
+def test_without_prometheus_client_only_the_metrics_page_is_missing() -> None:
+    without = (
+        "import runpy, sys; sys.modules['prometheus_client'] = None;"
+        "runpy.run_module('tests.serving.fake_server', run_name='__main__')"
+    )
+    with running(kind=["-c", without]) as server:
+        status, body = server.call("GET", "/metrics")
+        assert status == 501
+        assert "prometheus-client, which is not installed" in body["error"]["message"]
+        assert server.complete([1])[0] == 200
+        assert server.state()["open_requests"] == 0

@@ -1,0 +1,135 @@
+"""Wiring of the engine process: model, executor, scheduler, driver, and the channel's two ends."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+from engine.scheduling.decision_log import DecisionLog
+from engine.scheduling.driver import Driver
+from engine.scheduling.predictors.polynomial import PrefillSample
+from engine.serving.channel import BlockingChannel
+from engine.serving.engine_state import EngineDescription
+from engine.serving.intake import ChannelSink, ForgettingEvents, Intake
+from engine.serving.prefill_profile import read_prefill_samples
+from engine.serving.scheduler_recipe import SchedulerRecipe
+from engine.serving.settings import EngineSettings, SettingsError
+from engine.serving.shared_scheduler import SharedScheduler
+from engine.serving.warm_up import WarmUpError, warm_up, warm_up_lengths
+from engine.torch_backend.clock import MonotonicClock
+from engine.torch_backend.event_queue import EventQueue
+from engine.torch_backend.executor import TorchExecutor
+from engine.torch_backend.granularity import Granularity, TileSettings
+from engine.torch_backend.models.catalogue import load_model
+from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.shape import ModelLoadError
+from engine.torch_backend.settings import ExecutorSettings
+
+LOG = logging.getLogger("engine")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """An engine whose driver is ready to run."""
+
+    description: EngineDescription
+    intake: Intake
+    events: EventQueue
+    scheduler: SharedScheduler
+    executor: TorchExecutor
+    driver: Driver
+
+    def run(self) -> None:
+        """Drive until `stop`."""
+        self.driver.run()
+
+    def stop(self) -> None:
+        """From any thread: the driver returns once it has handled what is pending."""
+        self.events.close()
+
+
+@contextmanager
+def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[RunningEngine]:
+    """Load, warm up and wire an engine; at the end the executor's thread is gone and the log is closed.
+
+    Raises SettingsError with one sentence for what the user can mend.
+    """
+    with ExitStack() as held:
+        log_file = _open_log(settings, held)
+        profile = read_prefill_samples(Path(settings.profile)) if settings.profile else []
+        torch.set_num_threads(settings.threads)
+        model = _load(settings)
+        clock, events = MonotonicClock(), EventQueue()
+        executor = TorchExecutor(model, _executor_settings(settings), clock, events.put)
+        held.callback(executor.close)
+        max_context_tokens = min(
+            settings.max_context_tokens, model.shape.max_positions, settings.kv_blocks * settings.block_tokens
+        )
+        measured = _warm_up(executor, events, max_context_tokens, brief=bool(profile))
+        recipe = SchedulerRecipe(
+            settings, max_context_tokens, str(model.dtype).removeprefix("torch."), tuple(profile or measured)
+        )
+        scheduler = recipe.build(SharedScheduler, executor.activation_bytes)
+        description = EngineDescription(
+            model=settings.model,
+            folder=settings.model if Path(settings.model).is_dir() else "",
+            vocab_size=model.shape.vocab_size,
+            max_context_tokens=max_context_tokens,
+            kv_blocks=settings.kv_blocks,
+            block_tokens=settings.block_tokens,
+            device=str(model.device),
+            predictor=settings.predictor,
+        )
+        log = DecisionLog(log_file, recipe.to_json()) if log_file else None
+        source, sink = ForgettingEvents(events, executor), ChannelSink(channel, executor)
+        driver = Driver(scheduler, executor, source, clock, sink, log)
+        intake = Intake(channel, events, executor, clock, scheduler.snapshot)
+        yield RunningEngine(description, intake, events, scheduler, executor, driver)
+
+
+def _open_log(settings: EngineSettings, held: ExitStack) -> TextIO | None:
+    if not settings.decision_log:
+        return None
+    try:
+        return held.enter_context(Path(settings.decision_log).open("w", encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"--decision-log {settings.decision_log}: cannot be written ({error.strerror})") from error
+
+
+def _load(settings: EngineSettings) -> Llama:
+    device = settings.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = None if settings.dtype == "auto" else settings.dtype
+    try:
+        return load_model(settings.model, device, dtype, settings.dummy_weights, settings.weights_seed)
+    except ModelLoadError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _executor_settings(settings: EngineSettings) -> ExecutorSettings:
+    return ExecutorSettings(
+        granularity=Granularity(settings.granularity),
+        tiles=TileSettings(rows=settings.tile_tokens, pairs=settings.tile_tokens**2),
+        kv_blocks=settings.kv_blocks,
+        block_tokens=settings.block_tokens,
+        threads=settings.threads,
+    )
+
+
+def _warm_up(executor: TorchExecutor, events: EventQueue, most_tokens: int, brief: bool) -> list[PrefillSample]:
+    """brief: a profile has the timings, three lengths suffice to have everything warm."""
+    lengths = warm_up_lengths(most_tokens - 1)
+    if brief:
+        lengths = lengths[:: max(1, len(lengths) // 3)][:3]
+    try:
+        samples = warm_up(executor, events, lengths, executor.model.shape.vocab_size)
+    except WarmUpError as error:
+        raise SettingsError(f"the model cannot run with these settings: {error}") from error
+    for sample in samples:
+        LOG.info("warm-up: %d tokens in %.1f ms", sample.new_tokens, 1e3 * sample.seconds)
+    return samples
