@@ -1,6 +1,6 @@
 """The names a user can choose from, and what each stands for. A new policy is one line here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from baselines.policies.chunked_prefill import ChunkBatching
@@ -13,8 +13,10 @@ from engine.scheduling.policies.fcfs import FCFS
 from engine.scheduling.policies.non_preemptive import NonPreemptive
 from engine.scheduling.policies.s_edf import SlackEDF
 from engine.scheduling.policies.srpt import SRPT
-from engine.scheduling.predictors.polynomial import PrefillSample, fit
+from engine.scheduling.predictors.operator_sum import OperatorSumPredictor, decoder_counts
+from engine.scheduling.predictors.polynomial import fit
 from engine.serving.settings import EngineSettings, SettingsError
+from engine.serving.timings import Timings
 
 POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
     "s_edf": SlackEDF,
@@ -33,8 +35,9 @@ PREEMPT_MODES: Final[Mapping[str, Callable[[Policy], Policy]]] = {
     "never": NonPreemptive,
     "restart": RequestRestart,
 }
-PREDICTORS: Final[Mapping[str, Callable[[Sequence[PrefillSample]], Predictor]]] = {
-    "polynomial": fit,
+PREDICTORS: Final[Mapping[str, Callable[[Timings], Predictor]]] = {
+    "polynomial": lambda timings: fit(timings.prefills),
+    "operator_sum": lambda timings: OperatorSumPredictor(timings.operators, decoder_counts(timings.layers)),
 }
 GRANULARITIES: Final = ("none", "layer", "half_layer", "operator", "tile")
 BATCH_DEADLINES: Final = ("earliest_live", "head")
@@ -68,9 +71,9 @@ def build_batching(settings: EngineSettings) -> Batching:
     return BATCHINGS[settings.batching](settings)
 
 
-def build_predictor(settings: EngineSettings, samples: Sequence[PrefillSample]) -> Predictor:
-    """The predictor, fitted to measured prefills. Raises SettingsError when they do not suffice."""
+def build_predictor(settings: EngineSettings, timings: Timings) -> Predictor:
+    """The predictor, fitted to what was measured. Raises SettingsError when that does not suffice."""
     try:
-        return PREDICTORS[settings.predictor](samples)
+        return PREDICTORS[settings.predictor](timings)
     except ValueError as error:
         raise SettingsError(f"--predictor {settings.predictor} cannot be fitted: {error}") from error

@@ -15,10 +15,10 @@ from engine.scheduling.predictors.polynomial import PrefillSample
 from engine.serving.channel import BlockingChannel
 from engine.serving.engine_state import EngineDescription
 from engine.serving.intake import ChannelSink, ForgettingEvents, Intake
-from engine.serving.prefill_profile import read_prefill_samples
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.shared_scheduler import SharedScheduler
+from engine.serving.timings import Timings, read_timings
 from engine.serving.warm_up import WarmUpError, warm_up, warm_up_lengths
 from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
@@ -60,18 +60,22 @@ def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[Runnin
     """
     with ExitStack() as held:
         log_file = _open_log(settings, held)
-        profile = read_prefill_samples(Path(settings.profile)) if settings.profile else []
         torch.set_num_threads(settings.threads)
         model = _load(settings)
+        layers = model.shape.layers
+        profile = read_timings(Path(settings.profile), layers) if settings.profile else None
         clock, events = MonotonicClock(), EventQueue()
         executor = TorchExecutor(model, _executor_settings(settings), clock, events.put)
         held.callback(executor.close)
         max_context_tokens = min(
             settings.max_context_tokens, model.shape.max_positions, settings.kv_blocks * settings.block_tokens
         )
-        measured = _warm_up(executor, events, max_context_tokens, brief=bool(profile))
+        measured = _warm_up(executor, events, max_context_tokens, brief=profile is not None)
         recipe = SchedulerRecipe(
-            settings, max_context_tokens, str(model.dtype).removeprefix("torch."), tuple(profile or measured)
+            settings,
+            max_context_tokens,
+            str(model.dtype).removeprefix("torch."),
+            profile or Timings(layers, tuple(measured)),
         )
         scheduler = recipe.build(SharedScheduler, executor.activation_bytes)
         description = EngineDescription(

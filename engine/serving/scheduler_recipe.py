@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from engine.core.batch import Task
-from engine.scheduling.predictors.polynomial import PrefillSample
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.serving.catalogue import build_batching, build_policy, build_predictor, check
 from engine.serving.settings import EngineSettings, from_mapping
+from engine.serving.timings import Timings
 
 AnyScheduler = TypeVar("AnyScheduler", bound=Scheduler)
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerRecipe:
-    """settings: as the user gave them. samples: what the predictor is fitted to. dtype: of the model's activations."""
+    """settings: as the user gave them. timings: what the predictor is fitted to. dtype: of the model's activations."""
 
     settings: EngineSettings
     max_context_tokens: int
     dtype: str
-    samples: tuple[PrefillSample, ...]
+    timings: Timings
 
     def build(self, kind: type[AnyScheduler], activation_bytes: Callable[[Task], int]) -> AnyScheduler:
-        """A fresh scheduler. Raises SettingsError for names that are not known, or samples that do not suffice."""
+        """A fresh scheduler. Raises SettingsError for names that are not known, or timings that do not suffice."""
         settings = self.settings
         check(settings)
         return kind(
             build_policy(settings),
             build_batching(settings),
-            build_predictor(settings, self.samples),
+            build_predictor(settings, self.timings),
             SchedulerSettings(
                 kv_blocks=settings.kv_blocks,
                 block_tokens=settings.block_tokens,
@@ -54,5 +54,5 @@ class SchedulerRecipe:
             settings=from_mapping(EngineSettings, given["settings"]),
             max_context_tokens=given["max_context_tokens"],
             dtype=given["dtype"],
-            samples=tuple(PrefillSample(**sample) for sample in given["samples"]),
+            timings=Timings.from_json(given["timings"]),
         )

@@ -37,7 +37,7 @@ class EngineSettings:
     batching: str = setting("slo_aware", "which waiting prefills start together")
     granularity: str = setting("operator", "where a prefill can stop")
     preempt: str = setting("pause", "what happens to the executing prefill when a more urgent one waits")
-    predictor: str = setting("polynomial", "estimate of prefill time")
+    predictor: str = setting("polynomial", "estimate of prefill time; operator_sum needs a profile")
     alpha: float = setting(0.1, "batching slo_aware: share of its SLO the head of a batch must keep", least=0, most=1)
     token_bound: int = setting(2048, "batchings slo_aware and token_limited: most tokens of a batch", least=1)
     chunk_tokens: int = setting(512, "batching chunked: most tokens of one step", least=1)

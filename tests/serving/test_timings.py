@@ -1,14 +1,18 @@
 """Profile files."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
 
 import pytest
 
+from engine.scheduling.predictors.operator_sum import OperatorSample
 from engine.scheduling.predictors.polynomial import PrefillSample
-from engine.serving.prefill_profile import read_prefill_samples
 from engine.serving.settings import SettingsError
+from engine.serving.timings import Timings, read_timings
+
+GOOD = '{"new_tokens": 1, "context_tokens": 0, "seconds": 1}'
 
 
 def test_samples_are_read(tmp_path: Path) -> None:
@@ -17,8 +21,13 @@ def test_samples_are_read(tmp_path: Path) -> None:
         {"new_tokens": 16, "context_tokens": 0, "seconds": 0.5},
         {"new_tokens": 8, "context_tokens": 4, "seconds": 1},
     ]
-    file.write_text(json.dumps({"model": "x", "prefill": rows, "operators": []}))
-    assert read_prefill_samples(file) == [PrefillSample(16, 0, 0.5), PrefillSample(8, 4, 1.0)]
+    operators = [{"operator": "head", "new_tokens": 16, "context_tokens": 0, "seconds": 0.1}]
+    file.write_text(json.dumps({"model": "x", "prefill": rows, "operators": operators}))
+    timings = read_timings(file, layers=2)
+    assert timings == Timings(
+        2, (PrefillSample(16, 0, 0.5), PrefillSample(8, 4, 1.0)), (OperatorSample("head", 16, 0, 0.1),)
+    )
+    assert Timings.from_json(json.loads(json.dumps(dataclasses.asdict(timings)))) == timings
 
 
 @pytest.mark.parametrize(
@@ -32,6 +41,8 @@ def test_samples_are_read(tmp_path: Path) -> None:
         ('{"prefill": [3]}', "prefill[0] needs numbers"),
         ('{"prefill": [{"new_tokens": 0, "context_tokens": 0, "seconds": 1}]}', "prefill[0] has a length or a time"),
         ('{"prefill": [{"new_tokens": 1, "context_tokens": 0, "seconds": NaN}]}', "prefill[0] has a length or a time"),
+        (f'{{"prefill": [{GOOD}], "operators": 3}}', '"operators" is not a list'),
+        (f'{{"prefill": [{GOOD}], "operators": [{GOOD}]}}', "operators[0] names no operator"),
     ],
 )
 def test_what_is_no_profile_is_one_sentence(tmp_path: Path, content: str | None, words: str) -> None:
@@ -39,5 +50,5 @@ def test_what_is_no_profile_is_one_sentence(tmp_path: Path, content: str | None,
     if content is not None:
         file.write_text(content)
     with pytest.raises(SettingsError, match=re.escape(words)) as caught:
-        read_prefill_samples(file)
+        read_timings(file, layers=2)
     assert str(caught.value).startswith(f"--profile {file}: ")
