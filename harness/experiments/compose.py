@@ -8,7 +8,7 @@ import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,15 +69,18 @@ class Job:
         return _named({str(key): value for key, value in plain.items()}, choices)
 
 
-def main(work: Callable[[Job], int]) -> int:
+def main(work: Callable[[Job], int], stop_after: Collection[int] = ()) -> int:
     """Run `work` for the command line's job, or for each job of its sweep (`-m`). Returns the worst exit status.
 
-    2 = a mistake in the settings, told in one sentence. Points that were already running in other jobs are not stopped.
+    2 = a mistake in the settings, told in one sentence; the sweep's other jobs go on.
+    stop_after: statuses after which no further job begins.
     """
     statuses: list[int] = []
 
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)
     def job(_: DictConfig) -> None:
+        if statuses and statuses[-1] in stop_after:
+            return
         try:
             _refuse_parallel_launchers()
             statuses.append(work(Job(list(HydraConfig.get().overrides.task))))

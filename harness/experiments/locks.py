@@ -21,11 +21,13 @@ def exclusive(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise HeldElsewhereError(f"{path.stem} is being measured by another run") from error
-        yield
-        # Only a holder removes the file; whoever opened it before holds a lock on a name that is gone, and finds
-        # the point finished.
-        path.unlink(missing_ok=True)
+            raise HeldElsewhereError("it is being measured by another run") from error
+        try:
+            yield
+        finally:
+            # Only a holder removes the file; whoever opened it before gets a lock on a name that is gone, and finds
+            # the point finished, or its writing refused.
+            path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
 

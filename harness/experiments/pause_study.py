@@ -82,7 +82,7 @@ class PauseStudy:
         return [
             gap
             for prompt in self._prompts
-            for gap in boundary_gaps_ns(self._model, self._settings, self._clock, prompt, self._chunk_tokens)
+            for gap in boundary_gaps_ns(self._model, self._settings, self._clock, prompt, self._chunk_tokens, rounds=1)
         ]
 
     def _shares(self, request_id: str, length: int) -> Iterator[Share]:

@@ -1,9 +1,11 @@
 """The experiment `granularity`: the same prefills paused at random instants under every setting, in this process."""
 
 import dataclasses
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.core.clock import NS_PER_S
 from engine.torch_backend.granularity import TileSettings
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
@@ -42,32 +44,32 @@ def measure_pauses(
 ) -> list[GranularityMeasurement]:
     """One measurement per point: same model, same prompts, same relative instants.
 
-    lengths: input tokens of the window, in trace tokens. Rounds interleave: each goes through all points, so that a slow
-    spell of the machine meets them alike. Raises SettingsError when the model cannot be loaded.
+    lengths: input tokens of the window, in trace tokens. Rounds interleave: each goes through all points, so that a
+    slow spell of the machine meets them alike. Raises SettingsError when the model cannot be loaded.
     """
     first = points[0]
     model = _load(first)
     scaled = [effective_tokens(n, first.model.length_scale) for n in even_lengths(lengths, asked.prefills)]
     prompts = make_prompts(scaled, PromptSettings(first.model.vocab_tokens, content="pauses"), first.load.seed)
     engine_core = None if cores.engine is None else frozenset({cores.engine})
-    studies: list[PauseStudy] = []
     # The executor's thread inherits the core of the thread that makes it; this one then moves to the others.
     with pinned(engine_core):
         studies = [PauseStudy(model, _executor(point, max(scaled)), prompts, _chunk(point)) for point in points]
-        gaps = [study.gaps_ns() for study in studies]
-    with pinned(cores.others):
-        try:
-            return _interleaved(studies, gaps, asked, first.load.seed)
-        finally:
-            for study in studies:
-                study.close()
+    try:
+        with pinned(cores.others):
+            return _interleaved(studies, asked, first.load.seed, engine_core)
+    finally:
+        for study in studies:
+            study.close()
 
 
 def _interleaved(
-    studies: Sequence[PauseStudy], gaps: Sequence[Sequence[int]], asked: PausesSettings, seed: int
+    studies: Sequence[PauseStudy], asked: PausesSettings, seed: int, engine_core: frozenset[int] | None
 ) -> list[GranularityMeasurement]:
+    """Each round: a pass without pauses, one with, and the gaps between stops timed once, for every study."""
     blocking: list[list[int]] = [[] for _ in studies]
     executed_ns = [0 for _ in studies]
+    gaps: list[list[list[int]]] = [[] for _ in studies]
     for study in studies:
         study.run()
     for round_number in range(asked.rounds):
@@ -77,12 +79,14 @@ def _interleaved(
             executed_ns[i] += plain.executed_ns
             instants = uniform_instants_ns(share, plain.executed_ns, seed * 1000 + round_number)
             blocking[i] += study.run(instants).blocking_ns
+            with pinned(engine_core):
+                gaps[i].append(study.gaps_ns())
     return [
         GranularityMeasurement(
             blocking_ns=tuple(blocking[i]),
             prefill_tokens=study.tokens * asked.rounds,
-            prefill_s=executed_ns[i] / 1e9,
-            check_interval_s=tuple(gap / 1e9 for gap in gaps[i]),
+            prefill_s=executed_ns[i] / NS_PER_S,
+            check_interval_s=tuple(statistics.median(times) / NS_PER_S for times in zip(*gaps[i], strict=True)),
         )
         for i, study in enumerate(studies)
     ]
@@ -108,4 +112,8 @@ def _executor(point: PointSettings, longest_tokens: int) -> ExecutorSettings:
         block_tokens=point.model.block_tokens,
         threads=point.device.threads,
     )
-    return settings if tile_tokens is None else dataclasses.replace(settings, tiles=TileSettings(tile_tokens, tile_tokens**2))
+    return (
+        settings
+        if tile_tokens is None
+        else dataclasses.replace(settings, tiles=TileSettings(tile_tokens, tile_tokens**2))
+    )

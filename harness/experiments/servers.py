@@ -79,7 +79,7 @@ class ServerPool:
             try:
                 self._process.require_alive()
             except ServerProcessError as error:
-                raise ServerFailedError(str(error)) from error
+                raise ServerFailedError(f"{error} (log: {self._process.log_path})") from error
 
     def keep_log(self, serving: Serving, to: Path) -> None:
         """Copy what the server has said so far beside a point."""
@@ -87,18 +87,17 @@ class ServerPool:
             shutil.copyfile(serving.log, to)
 
     def close(self) -> None:
-        """Stop our server and all its children."""
+        """Stop our server and all its children. Its log goes, unless it ended before it was told to."""
         if self._process is not None:
+            ended_well = self._process.exit_code() is None
             self._process.stop()
-            if self._serving is not None and self._serving.log is not None:
+            if ended_well and self._serving is not None and self._serving.log is not None:
                 self._serving.log.unlink(missing_ok=True)
         self._process, self._serving, self._key = None, None, ()
 
     async def _start(self, point: PointSettings, key: tuple[str, ...]) -> None:
         port = free_port()
         command = [sys.executable, "-m", "engine.serving.server", *key, "--port", str(port)]
-        if self._cores.others is not None:
-            command += ["--server-cpu", str(min(self._cores.others))]
         log = self._logs / f"server-{os.getpid()}-{port}.log"
         before = frozenset(os.sched_getaffinity(0)) | self._every_core() if self._cores.others is not None else None
         try:
@@ -110,6 +109,9 @@ class ServerPool:
         self._serving, self._key = Serving(target, tuple(command[1:]), log), key
         try:
             await self._first_token(target)
+            if self._cores.others is not None:
+                # The HTTP process joins the client once the engine, which inherited its cores, has its own.
+                os.sched_setaffinity(self._process.pid, self._cores.others)
         except BaseException:
             self.close()
             raise

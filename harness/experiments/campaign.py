@@ -1,0 +1,196 @@
+"""Runs points one after another: what is finished is skipped, a failing point does not stop the others."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.assembly.reading import SettingsError, bounded
+from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
+from harness.experiments.machine import share_cores
+from harness.experiments.measure import Measured, measure
+from harness.experiments.prepare import Prepared
+from harness.experiments.servers import ServerFailedError, ServerPool
+from harness.loadgen.errors import LoadRefusedError
+from harness.loadgen.interrupt import Interrupt
+from harness.measurement.attainment import attainment
+from harness.measurement.store import Point, PointExistsError, PointState, StoreError, point_state, read_point
+from harness.measurement.verdict import judge
+
+INTERRUPTED_STATUS = 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSettings:
+    """results: folder of raw points and tables. fail_fast: stop at the first failing point. redo: measure again.
+
+    share_machine: do not wait for other runs on this machine; for tests, whose numbers nobody uses.
+    """
+
+    results: str
+    fail_fast: bool = False
+    redo: bool = False
+    share_machine: bool = False
+    overhead_s: float = bounded(default=1.0, at_least=0)
+
+
+def tell(text: str) -> None:
+    """A line for the person who watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def point_folder(results: Path, experiment: str, point: str) -> Path:
+    """Where a point's raw facts are."""
+    return results / "raw" / experiment / point
+
+
+class Campaign:
+    """Measures points in order on one event loop. `status` is the command's exit status so far."""
+
+    def __init__(self, output: OutputSettings) -> None:
+        self._output = output
+        self._results = Path(output.results)
+        self._interrupt = Interrupt()
+        self._pool: ServerPool | None = None
+        self._expected_left_s = 0.0
+        self._expected_done_s = 0.0
+        self._spent_s = 0.0
+        self.status = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more is to be measured: the user interrupted, or a point failed with fail_fast."""
+        return self._interrupt.stop_sending.is_set() or (self._output.fail_fast and self.status != 0)
+
+    async def run(self, points: Sequence[Prepared]) -> list[Point | None]:
+        """Measure those that are not finished; None = it failed, or was not reached. Call within `serving`."""
+        todo = [ready for ready in points if not self._finished(ready)]
+        if len(todo) < len(points):
+            tell(f"{len(points) - len(todo)} of {len(points)} points are finished already")
+        self._expected_left_s += sum(ready.expected_s + self._output.overhead_s for ready in todo)
+        found: list[Point | None] = []
+        number = 0
+        for ready in points:
+            folder = self._folder(ready)
+            if ready not in todo:
+                found.append(read_point(folder))
+                continue
+            number += 1
+            if self.stopped:
+                found.append(None)
+                continue
+            found.append(await self._one(ready, folder, f"[{number}/{len(todo)}]"))
+        return found
+
+    @contextlib.contextmanager
+    def serving(self, first: Prepared) -> Iterator[None]:
+        """Take signals, and stop the server at the end, whatever happens."""
+        loop = asyncio.get_running_loop()
+        cores = share_cores(first.settings.device)
+        logs = self._results / "raw" / first.settings.experiment
+        self._cores, self._pool = cores, ServerPool(cores, logs, tell)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._press)
+        try:
+            yield
+        finally:
+            self._pool.close()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            if self._interrupt.stop_sending.is_set():
+                self.status = INTERRUPTED_STATUS
+
+    def _press(self) -> None:
+        hard = self._interrupt.stop_sending.is_set()
+        tell("stopping now" if hard else "stopping: nothing more is sent, open requests end (again: stop at once)")
+        self._interrupt.press()
+
+    def _folder(self, ready: Prepared) -> Path:
+        return point_folder(self._results, ready.settings.experiment, ready.point)
+
+    def _finished(self, ready: Prepared) -> bool:
+        return not self._output.redo and point_state(self._folder(ready)) is PointState.FINISHED
+
+    async def _one(self, ready: Prepared, folder: Path, place: str) -> Point | None:
+        began_s = time.monotonic()
+        point: Point | None = None
+        try:
+            with exclusive(folder.with_name(f".{folder.name}.lock")), self._machine():
+                measured = await self._measure(ready, folder)
+            point = measured.point
+            self._say(place, ready, _outcome(measured))
+            if measured.failure is not None:
+                self._fail(place, ready, measured.failure)
+        except HeldElsewhereError as error:
+            self._say(place, ready, f"skipped: {error}")
+        except PointExistsError:
+            self._say(place, ready, "finished by another run meanwhile")
+        except (SettingsError, ServerFailedError, LoadRefusedError, StoreError, OSError) as error:
+            self._fail(place, ready, str(error))
+        except Exception as error:  # noqa: BLE001 - see below
+            # A fault of this program must cost one point, not the hours of the others; it is told in full.
+            traceback.print_exc()
+            self._fail(place, ready, f"{type(error).__name__}: {error}")
+        self._account(ready, time.monotonic() - began_s)
+        return point
+
+    async def _measure(self, ready: Prepared, folder: Path) -> Measured:
+        assert self._pool is not None
+        if self._output.redo and point_state(folder) is PointState.FINISHED:
+            folder.rename(folder.with_name(f".{folder.name}.{time.time_ns()}.replaced"))
+        try:
+            return await measure(ready, folder, self._pool, self._cores, self._interrupt)
+        finally:
+            _forget_replaced(folder)
+
+    def _machine(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._output.share_machine else machine_to_oneself(tell)
+
+    def _account(self, ready: Prepared, spent_s: float) -> None:
+        expected_s = ready.expected_s + self._output.overhead_s
+        self._expected_left_s -= expected_s
+        self._expected_done_s += expected_s
+        self._spent_s += spent_s
+
+    def _say(self, place: str, ready: Prepared, text: str) -> None:
+        ready_s = ready.expected_s + self._output.overhead_s
+        pace = self._spent_s / self._expected_done_s if self._expected_done_s else 1.0
+        left_s = max(0.0, (self._expected_left_s - ready_s) * pace)
+        tell(f"{place} {ready.point}: {text}; {_clock(left_s)} left")
+
+    def _fail(self, place: str, ready: Prepared, reason: str) -> None:
+        self.status = max(self.status, 1)
+        tell(f"{place} {ready.point}: FAILED: {reason}")
+
+
+def _outcome(measured: Measured) -> str:
+    point = measured.point
+    report = attainment(point.records)
+    verdict = judge(point.records, point.client, point.server_alive).verdict
+    share, worst = report.overall.share, report.worst.share
+    shown = "no request has an SLO" if share is None else f"attainment {share:.1%}"
+    if worst is not None:
+        shown += f" (worst class {report.worst_class} {worst:.1%})"
+    return f"{shown}, {len(point.records)} due at {point.facts.rate_rps:.3g}/s, {verdict.value}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _forget_replaced(folder: Path) -> None:
+    """After a `redo`: the old point goes once the new one is in place; else it comes back."""
+    import shutil
+
+    for old in folder.parent.glob(f".{folder.name}.*.replaced"):
+        if point_state(folder) is PointState.ABSENT:
+            old.rename(folder)
+        else:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,64 @@
+"""The experiment kind `search`: rates picked one after another until the max goodput is bracketed."""
+
+from dataclasses import dataclass
+
+from harness.assembly.reading import SettingsError, bounded, read
+from harness.experiments.campaign import Campaign, OutputSettings, tell
+from harness.experiments.cells import Axes
+from harness.experiments.compose import Job
+from harness.experiments.prepare import Preparer
+from harness.measurement.attainment import attainment
+from harness.measurement.goodput_search import SearchSettings, Tried, estimate, next_rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateSearch:
+    """Rates as multiples of the trace's own; see measurement.goodput_search."""
+
+    low: float = bounded(above=0)
+    high: float = bounded(above=0)
+    start: float = bounded(above=0)
+    step: float = bounded(default=2.0, above=1)
+    tolerance: float = bounded(default=0.05, above=0)
+    budget: int = bounded(default=10, at_least=1)
+    attainment: float = bounded(default=0.9, above=0, at_most=1)
+
+
+async def search_rates(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
+    """One search per cell; points are kept like any other. Returns the exit status. Raises SettingsError."""
+    asked = read(RateSearch, job.config.get("search"), "search")
+    try:
+        settings = SearchSettings(
+            asked.low, asked.high, asked.start, asked.step, asked.tolerance, asked.budget, asked.attainment
+        )
+    except ValueError as error:
+        raise SettingsError(f"search: {error}") from error
+    if "load.rate_scale" in job.user or any("load.rate_scale" in one for one in axes):
+        raise SettingsError("load.rate_scale conflicts with a search, which picks the rates: set search.start")
+    preparer = Preparer(tell, job.user)
+    campaign = Campaign(output)
+    first = preparer.prepare(job.compose({**axes[0], "load.rate_scale": settings.start}))
+    with campaign.serving(first):
+        for one in axes:
+            await _search(job, one, settings, preparer, campaign)
+    return campaign.status
+
+
+async def _search(job: Job, axes: Axes, settings: SearchSettings, preparer: Preparer, campaign: Campaign) -> None:
+    tried: list[Tried] = []
+    label = ""
+    while not campaign.stopped and (rate := next_rate(tried, settings)) is not None:
+        # A rate with few digits finds its finished point again.
+        rate = float(f"{rate:.4g}")
+        ready = preparer.prepare(job.compose({**axes, "load.rate_scale": rate}))
+        label = f"{ready.labels['series']}, seed {ready.settings.load.seed}"
+        (point,) = await campaign.run([ready])
+        share = None if point is None else attainment(point.records).overall.share
+        if share is None:
+            tell(f"search of {label} ends: no attainment at rate_scale {rate:g}")
+            return
+        tried.append(Tried(rate, share))
+    if tried:
+        found = estimate(tried, settings.target)
+        words = {"": "is", "below_lowest": "lies below", "above_highest": "is at least"}[found.bound]
+        tell(f"max goodput of {label} {words} rate_scale {found.known:.4g} ({len(tried)} rates tried)")

@@ -1,0 +1,107 @@
+"""One point, measured: requests planned, server ready, load played, facts written."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.core.record import EngineReport
+from harness.assembly.effective import EffectiveTokens
+from harness.assembly.point import settings_mapping
+from harness.assembly.requests import asked_rps, plan_point
+from harness.experiments.machine import Cores, pinned
+from harness.experiments.prepare import Prepared
+from harness.experiments.provenance import provenance
+from harness.experiments.servers import ServerFailedError, ServerPool, Serving
+from harness.loadgen.interrupt import Interrupt
+from harness.loadgen.player import RunResult, play
+from harness.loadgen.settings import PlayerSettings, ShowProgress
+from harness.measurement.store import Point, write_point
+
+SERVER_LOG = "server.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A point that has been written. failure: a sentence when not one request succeeded."""
+
+    point: Point
+    failure: str | None
+
+
+async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores, interrupt: Interrupt) -> Measured:
+    """Measure a point and write its folder.
+
+    Raises SettingsError, ServerFailedError, LoadRefusedError (nothing is written then), PointExistsError.
+    """
+    settings = ready.settings
+    requests = plan_point(settings, ready.window, ready.given.slo_speed_factor)
+    serving = await pool.get(settings, None if ready.profile is None else ready.profile.path)
+    with pinned(cores.others):
+        result = await play(requests, serving.target, player_settings(ready), interrupt=interrupt)
+    report, alive = await _report(pool, serving)
+    facts = ready.facts(asked_rps(requests))
+    point = Point(
+        facts=facts,
+        settings=recorded_settings(ready),
+        provenance=_provenance(ready, serving),
+        records=result.records,
+        engine=report,
+        client=result.client,
+        server_alive=alive,
+    )
+    write_point(folder, point)
+    failure = _failure(result, alive, interrupt)
+    if failure is not None:
+        pool.keep_log(serving, folder.with_name(f"{folder.name}.{SERVER_LOG}"))
+    return Measured(point, failure)
+
+
+def player_settings(ready: Prepared) -> PlayerSettings:
+    """How the client behaves; without `drain_s` the drain lasts until every request ended or timed out."""
+    load, protocol = ready.settings.load, ready.settings.protocol
+    return PlayerSettings(
+        request_timeout_s=load.request_timeout_s,
+        drain_s=load.request_timeout_s if load.drain_s is None else load.drain_s,
+        give_up_slo_multiple=protocol.give_up_slo_multiple,
+        connect_timeout_s=load.connect_timeout_s,
+        progress=ShowProgress.AUTO if sys.stderr.isatty() else ShowProgress.OFF,
+    )
+
+
+def recorded_settings(ready: Prepared) -> dict[str, Any]:
+    """What the point's hash was made of, and the token counts its length scale gave."""
+    return {
+        **settings_mapping(ready.settings),
+        "effective": EffectiveTokens.of(ready.settings).columns(),
+        "input": {
+            "trace_sha256": ready.given.trace_digest,
+            "profile_sha256": ready.given.profile_digest,
+            "slo_speed_factor": ready.given.slo_speed_factor,
+        },
+    }
+
+
+async def _report(pool: ServerPool, serving: Serving) -> tuple[EngineReport | None, bool]:
+    try:
+        return await pool.report(serving), True
+    except ServerFailedError as error:
+        print(f"  {error}", file=sys.stderr)
+        return None, False
+
+
+def _failure(result: RunResult, alive: bool, interrupt: Interrupt) -> str | None:
+    if interrupt.stop_sending.is_set():
+        return None
+    return result.total_failure() if alive else "the server did not survive the run"
+
+
+def _provenance(ready: Prepared, serving: Serving) -> dict[str, Any]:
+    profile = ready.profile
+    return provenance(
+        recorded_settings(ready),
+        device=ready.device,
+        seed=ready.settings.load.seed,
+        server_command=["python", *serving.command] if serving.command else [],
+        profile=None if profile is None else {"sha256": profile.digest, "torch": profile.content.get("torch")},
+    )

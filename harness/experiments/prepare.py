@@ -1,0 +1,132 @@
+"""From composed settings to points ready to run: trace read, profile at hand, speed factor and identity known."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.core.trace import Trace
+from harness.assembly.point import read_point
+from harness.assembly.requests import LoadedTrace, read_trace, speed_factor, window_of
+from harness.assembly.settings import PointSettings
+from harness.experiments.fingerprint import PointInput, point_id
+from harness.experiments.machine import resolve_device
+from harness.experiments.profile_step import Profile, profile_of
+from harness.measurement.tables import PointFacts
+from workloads.settings import WorkloadSettings
+
+AXES = ("load.rate_scale", "load.seed", "slo.scale", "workload.path", "device.profile", "device.pin")
+"""Settings that have a column of their own, or that change no number: no label needs to name them."""
+LABELLED = {"system": "series", "workload": "workload", "slo": "workload", "load": "protocol", "protocol": "protocol"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A point ready to run. labels: the texts its row has for series, workload, protocol and model."""
+
+    settings: PointSettings
+    point: str
+    given: PointInput
+    profile: Profile | None
+    window: Trace
+    labels: Mapping[str, str]
+
+    @property
+    def expected_s(self) -> float:
+        """How long its arrivals last."""
+        return self.window.span_s * self.given.slo_speed_factor / self.settings.load.rate_scale
+
+    def facts(self, rate_rps: float) -> PointFacts:
+        """The settings columns of its row."""
+        point, system = self.settings, self.settings.system
+        return PointFacts(
+            experiment=point.experiment,
+            point=self.point,
+            series=self.labels["series"],
+            system=system.name,
+            policy=system.policy,
+            granularity=system.granularity or "",
+            chunk_tokens=system.chunk_tokens,
+            batching=system.batching or "",
+            backend=system.backend,
+            source="measured",
+            model=self.labels["model"],
+            device=self.device,
+            workload=self.labels["workload"],
+            protocol=self.labels["protocol"],
+            length_scale=point.model.length_scale,
+            slo_scale=point.slo_scale,
+            slo_speed_factor=self.given.slo_speed_factor,
+            rate_scale=point.load.rate_scale,
+            rate_rps=rate_rps,
+            seed=point.load.seed,
+        )
+
+    @property
+    def device(self) -> str:
+        """The device's name; an external server's is not known."""
+        return "unknown" if self.profile is None else self.profile.device
+
+
+class Preparer:
+    """Prepares points; each trace is read once, each profile measured at most once.
+
+    user: settings the user typed; labels name those that no column shows, so that no series mixes settings.
+    """
+
+    def __init__(self, tell: Callable[[str], None], user: Mapping[str, str]) -> None:
+        self._tell = tell
+        self._user = user
+        self._traces: list[tuple[WorkloadSettings, LoadedTrace]] = []
+        self._profiles: dict[tuple[object, ...], Profile] = {}
+
+    def prepare(self, config: Mapping[str, Any]) -> Prepared:
+        """Raises SettingsError."""
+        point = read_point(config)
+        if point.system.backend == "engine":
+            point = dataclasses.replace(point, device=resolve_device(point.device))
+        loaded = self._trace(point.workload)
+        window, _ = window_of(point, loaded)
+        profile = self._profile(point)
+        # Nine digits, as in the tables: the same factor whatever the last bit of a sum.
+        factor = 1.0 if profile is None else float(f"{speed_factor(point, loaded, profile.seconds_of()):.9g}")
+        given = PointInput(loaded.digest, "" if profile is None else profile.digest, factor)
+        return Prepared(point, point_id(point, given), given, profile, window, labels_of(point, self._user))
+
+    def _trace(self, settings: WorkloadSettings) -> LoadedTrace:
+        for known, loaded in self._traces:
+            if known == settings:
+                return loaded
+        loaded = read_trace(settings)
+        self._tell(loaded.account)
+        self._traces.append((settings, loaded))
+        return loaded
+
+    def _profile(self, point: PointSettings) -> Profile | None:
+        if point.system.backend == "server" and point.device.profile is None:
+            return None
+        key = (point.model, point.device, point.workload.max_input)
+        if key not in self._profiles:
+            self._profiles[key] = profile_of(point, self._tell)
+        return self._profiles[key]
+
+
+def labels_of(point: PointSettings, user: Mapping[str, str]) -> dict[str, str]:
+    """Texts of the columns series, workload, protocol, model: each with what the user changed below it."""
+    labels = {
+        "series": point.system.series,
+        "workload": point.workload.name,
+        "protocol": point.protocol.name,
+        "model": point.model.name,
+    }
+    for key, value in sorted(user.items()):
+        group, _, name = key.lstrip("+~").partition(".")
+        column = LABELLED.get(group, group)
+        if key in AXES or column not in labels:
+            continue
+        if name in ("series", "name") or (not name and group != "slo"):
+            continue
+        if name and value in labels[column].replace("(", " ").replace(")", " ").replace(",", " ").split():
+            continue
+        labels[column] += f", {name or group}={value}"
+    return labels

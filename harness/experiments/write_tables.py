@@ -1,0 +1,50 @@
+"""results/tables/NAME.csv and NAME_max_goodput.csv, rewritten from the raw points of the experiment."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
+from harness.measurement.store import PointState, StoreError, point_state, read_point
+from harness.measurement.table_file import Row, TableError
+from harness.measurement.tables import point_row, write_points
+from harness.measurement.verdict import judge
+
+
+def write_tables(results: Path, experiment: str, reference: str | None, tell: Callable[[str], None]) -> list[Path]:
+    """Write both tables; returns their paths. A point that cannot be read is told and left out.
+
+    reference: the series whose max goodput the others are held against.
+    """
+    rows = _rows(results / "raw" / experiment, tell)
+    if not rows:
+        return []
+    tables = results / "tables"
+    paths = [tables / f"{experiment}.csv"]
+    write_points(paths[0], rows)
+    try:
+        found = max_goodput_table(rows, reference)
+    except TableError as error:
+        tell(f"no max goodput table: {error}")
+        return paths
+    paths.append(tables / f"{experiment}_max_goodput.csv")
+    write_max_goodput(paths[1], found)
+    return paths
+
+
+def _rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
+    rows: list[Row] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if path.name.startswith(".") or not path.is_dir():
+            continue
+        state = point_state(path)
+        if state is not PointState.FINISHED:
+            tell(f"left out of the table: {path.name} is {state.value}")
+            continue
+        try:
+            point = read_point(path)
+        except StoreError as error:
+            tell(f"left out of the table: {error}")
+            continue
+        judgement = judge(point.records, point.client, point.server_alive)
+        rows.append(point_row(point.facts, point.records, point.engine, point.client, judgement))
+    return rows
