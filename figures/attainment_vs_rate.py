@@ -1,0 +1,98 @@
+"""SLO attainment over the request rate, overall and per class, with max goodput marked on the 90 % line."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from figures.attainment_rows import ALL, NEEDED, attainment_rows
+from figures.conditions import CONDITION, condition_labels, footnote, in_class_order, interval_note
+from figures.curves import TARGET, draw_curves, legend_handles
+from figures.max_goodput_rows import max_goodput_rows
+from figures.page import finish, mark_simulated, new_figure, requests_per_second_axis, theme
+from figures.results import Inputs, MissingInputError
+from figures.style import SeriesStyle, styles_of
+
+TITLE = "SLO attainment over the request rate"
+
+
+def rows(inputs: Inputs) -> pd.DataFrame:
+    """What is drawn: kind "point" (attainment at a rate) and kind "max_goodput" (where a curve crosses 90 %).
+
+    Raises MissingInputError.
+    """
+    table = inputs.results.table(inputs.experiment, NEEDED)
+    points = attainment_rows(table, "rate_scale", inputs.experiment).assign(kind="point")
+    try:
+        marks = max_goodput_rows(inputs.results, inputs.experiment)
+    except MissingInputError:  # the curves stand without their crossings: one rate has none
+        return points
+    marks = marks[marks["bound"] == ""].assign(kind="max_goodput", panel=ALL, attainment=TARGET)
+    marks = marks.rename(columns={"max_goodput_rate_scale": "rate_scale", "max_goodput_rps": "rate_rps"})
+    marks = marks[marks["series"].isin(points["series"])]
+    shared = [column for column in points.columns if column in marks.columns]
+    return pd.concat([points, marks[shared]], ignore_index=True) if len(marks) else points
+
+
+def draw(rows: pd.DataFrame) -> Figure:
+    """One band of panels per condition: overall large, classes small beside it."""
+    points, marks = rows[rows["kind"] == "point"], rows[rows["kind"] == "max_goodput"]
+    labels = condition_labels(points)
+    conditions = list(dict.fromkeys(labels))
+    classes = in_class_order(set(points["panel"]) - {ALL})
+    columns = -(-len(classes) // 2)
+    styles = styles_of(rows["series"])
+    with theme():
+        figure = new_figure(4.6 + 2.5 * columns, 1.7 + 3.3 * len(conditions))
+        bands = figure.add_gridspec(len(conditions), 2 + columns)
+        for i, condition in enumerate(conditions):
+            here = points[labels == condition]
+            cell = bands[i, :2].subgridspec(1, 1)
+            overall = figure.add_subplot(cell[0, 0])
+            prefix = f"{condition}: " if len(conditions) > 1 else ""
+            _panel(overall, here[here["panel"] == ALL], styles, f"{prefix}all requests", large=True)
+            _mark_crossings(overall, _same_condition(marks, here), styles)
+            _second_axis(overall, here)
+            grid = bands[i, 2:].subgridspec(2, columns) if columns else None
+            for j, name in enumerate(classes):
+                assert grid is not None
+                axes = figure.add_subplot(grid[j % 2, j // 2], sharex=overall)
+                _panel(axes, here[here["panel"] == name], styles, name, large=False)
+                bottom = j % 2 == 1 or j == len(classes) - 1
+                axes.set_xlabel("rate scale" if bottom else "")
+                axes.tick_params(labelbottom=bottom)
+        note = footnote(points, interval_note(points))
+        if len(marks):
+            note += " Triangles: max goodput (isotonic fit of the mean over valid points crosses 90\u00a0%)."
+        finish(figure, TITLE, note, legend_handles(styles), 4 if columns else 2)
+    return figure
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, styles: dict[str, SeriesStyle], title: str, large: bool) -> None:
+    draw_curves(axes, rows, "rate_scale", styles)
+    count = rows.groupby("series")["requests"].sum()
+    share = f" (n = {int(rows['requests'].max())})" if len(count) and not large else ""
+    axes.set_title(title + share)
+    axes.set_xlim(left=0)
+    if large:
+        axes.set_xlabel("rate scale (1 = the trace's own rate)")
+        axes.set_ylabel("requests that met their TTFT SLO, %")
+    mark_simulated(axes, sorted(set(rows["source"])))
+
+
+def _mark_crossings(axes: Axes, marks: pd.DataFrame, styles: dict[str, SeriesStyle]) -> None:
+    for name, rate in zip(marks["series"], marks["rate_scale"], strict=True):
+        axes.plot(
+            [rate], [100 * TARGET], marker=7, markersize=6, color=styles[name].colour,
+            linestyle="none", markeredgecolor="#222222", markeredgewidth=0.6, zorder=6,
+        )  # fmt: skip
+
+
+def _same_condition(marks: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
+    keys = [column for column in CONDITION if column in marks.columns]
+    return marks.merge(here[keys].drop_duplicates(), on=keys) if len(marks) else marks
+
+
+def _second_axis(axes: Axes, rows: pd.DataFrame) -> None:
+    """Requests per second above the panel: the mean ratio of the two rates (a seed's own rate varies around it)."""
+    requests_per_second_axis(axes, float((rows["rate_rps"] / rows["rate_scale"]).mean()))
+    axes.set_title(axes.get_title(loc="left"), loc="left", pad=3)

@@ -1,0 +1,62 @@
+"""The committed results as a figure reads them: tidy tables, max goodput tables and raw records."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from engine.core.record import RequestRecord
+from harness.measurement.store import StoreError, read_point
+
+
+class MissingInputError(Exception):
+    """A figure or claim cannot be made from what is there. The message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A results folder: `tables/<experiment>.csv` and `raw/<experiment>/<point>/`."""
+
+    root: Path
+
+    def has(self, experiment: str) -> bool:
+        """Whether the experiment's table is there."""
+        return self._table_path(experiment).is_file()
+
+    def table(self, experiment: str, needed: tuple[str, ...] = ()) -> pd.DataFrame:
+        """The experiment's table. Raises MissingInputError when it, a needed column or every row is missing."""
+        path = self._table_path(experiment)
+        if not path.is_file():
+            raise MissingInputError(f"the table {path} is not there")
+        try:
+            frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+            raise MissingInputError(f"the table {path} cannot be read: {' '.join(str(error).split())}") from error
+        absent = [column for column in needed if column not in frame.columns]
+        if absent:
+            raise MissingInputError(f"the table {path} has no column {', '.join(absent)}")
+        if frame.empty:
+            raise MissingInputError(f"the table {path} has no rows")
+        return frame
+
+    def records(self, experiment: str, point: str) -> tuple[RequestRecord, ...]:
+        """The raw records of a point. Raises MissingInputError when its folder is absent or damaged."""
+        try:
+            return read_point(self.root / "raw" / experiment / point).records
+        except StoreError as error:
+            raise MissingInputError(str(error)) from error
+
+    def _table_path(self, experiment: str) -> Path:
+        return self.root / "tables" / f"{experiment}.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a figure is drawn from.
+
+    experiment: the table behind the comparison figures. rate_scale: the rate of the TTFT figure; None = chosen by it.
+    """
+
+    results: Results
+    experiment: str
+    rate_scale: float | None = None

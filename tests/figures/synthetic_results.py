@@ -1,0 +1,189 @@
+"""Results folders written by the project's own writers, from made-up latencies: no engine, no clock."""
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
+from harness.measurement.blocking import GRANULARITY_COLUMNS
+from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
+from harness.measurement.store import Point, write_point
+from harness.measurement.table_file import read_table, write_table
+from harness.measurement.tables import PointFacts, point_row, write_points
+from harness.measurement.verdict import Judgement, Verdict
+
+CLASSES = {"text": (0.69, 0.25), "image": (0.07, 0.5), "search": (0.2, 4.0), "file": (0.04, 6.0)}
+STRETCH = 3.2
+S = 1_000_000_000
+
+FACTS = PointFacts(
+    experiment="goodput_vs_rate", point="", series="FlowPrefill (operator)", system="flowprefill", policy="s_edf",
+    granularity="operator", chunk_tokens=None, batching="slo_aware", backend="engine", source="measured",
+    model="cpu_demo", device="cpu (2 cores)", workload="sample", protocol="paper", length_scale=0.25, slo_scale=1.0,
+    slo_speed_factor=STRETCH, rate_scale=1.0, rate_rps=2.75 / STRETCH, seed=0,
+)  # fmt: skip
+
+SYSTEMS = {  # facts of a system, and the rate scale it carries
+    "flowprefill": (FACTS, 4.0),
+    "flowprefill_tile": (
+        replace(FACTS, series="FlowPrefill (tile)", system="flowprefill_tile", granularity="tile"), 4.4,
+    ),
+    "distserve": (
+        replace(
+            FACTS, series="DistServe (FCFS)", system="distserve", policy="fcfs", granularity="none",
+            batching="token_limited",
+        ),
+        1.4,
+    ),
+}  # fmt: skip
+
+
+def chunked(tokens: int, policy: str, capacity: float) -> tuple[PointFacts, float]:
+    return (
+        replace(
+            FACTS, series=f"Chunked prefill {tokens} ({policy})", system="chunked_prefill", policy=policy,
+            granularity="none", batching="chunked", chunk_tokens=tokens,
+        ),
+        capacity,
+    )  # fmt: skip
+
+
+def records(facts: PointFacts, capacity: float, requests: int) -> tuple[RequestRecord, ...]:
+    """TTFTs that grow as the rate nears what the system carries; the same arguments give the same records."""
+    chance = random.Random(f"{facts.series} {facts.workload} {facts.rate_scale} {facts.slo_scale} {facts.seed}")
+    load = facts.rate_scale / capacity * (1 + 0.08 * (facts.seed % 5 - 2) / 2)
+    made = []
+    for i in range(requests):
+        name = chance.choices(list(CLASSES), [share for share, _ in CLASSES.values()])[0]
+        slo = CLASSES[name][1] * STRETCH * facts.slo_scale
+        typical = CLASSES[name][1] * STRETCH * 0.5 * math.exp(1.1 * (load - 1))
+        ttft = typical * math.exp(0.55 * chance.gauss(0, 1))
+        lost = chance.random() < 0.02 * load
+        due = i * S // 3
+        made.append(
+            RequestRecord(
+                f"r{i}", name, 400, 1, round(slo * S), None, due, due, None if lost else due + round(ttft * S), None,
+                0 if lost else 1, status=Status.TIMED_OUT if lost else Status.OK,
+            )
+        )  # fmt: skip
+    return tuple(made)
+
+
+def write_points_of(
+    root: Path, points: Iterable[tuple[PointFacts, float]], requests: int, invalid: Sequence[str] = (), raw: bool = True
+) -> None:
+    """Raw points, the point table and the max goodput table of one experiment."""
+    rows = []
+    for facts, capacity in points:
+        slug = f"{facts.series}-{facts.batching}-{facts.rate_scale:g}-{facts.slo_scale:g}-{facts.seed}"
+        facts = replace(facts, point="".join(c if c.isalnum() or c in "-." else "_" for c in slug))
+        made = records(facts, capacity, requests)
+        done = sum(record.status is Status.OK for record in made)
+        client = ClientReport(len(made), len(made), 120 * S, facts.rate_rps, facts.rate_rps)
+        chunks = 1 if facts.chunk_tokens is None else 1 + 1600 // facts.chunk_tokens
+        engine = EngineReport(
+            decisions=len(made) + done * chunks - 3, preemptions=9, prefill_tokens=400 * len(made),
+            executed_ns=60 * S, blocking_ns=(1_000_000, 2_000_000),
+        )  # fmt: skip
+        verdict = Verdict.CLIENT_BOUND if facts.point in invalid else Verdict.VALID
+        rows.append(point_row(facts, made, engine, client, Judgement(verdict, ())))
+        if raw:
+            write_point(root / "raw" / facts.experiment / facts.point, Point(facts, {}, {}, made, engine, client))
+    experiment = str(rows[0]["experiment"])
+    table = root / "tables" / f"{experiment}.csv"
+    write_points(table, rows)
+    if len({row["slo_scale"] for row in rows}) == 1 and len({row["batching"] for row in rows}) <= 3:
+        best = max_goodput_table(read_table(table), reference="DistServe (FCFS)")
+        write_max_goodput(root / "tables" / f"{experiment}_max_goodput.csv", best)
+
+
+def at(facts: PointFacts, **changes: object) -> PointFacts:
+    """The facts of a point; its requests per second follow its rate scale."""
+    changed = replace(facts, **changes)  # type: ignore[arg-type]
+    return replace(changed, rate_rps=2.75 / STRETCH * changed.rate_scale)
+
+
+def write_comparison(
+    root: Path, experiment: str = "goodput_vs_rate", workload: str = "sample", seeds: int = 3, requests: int = 60,
+    rates: Sequence[float] = (0.5, 1, 2, 3, 4, 6), every_rival: bool = False, source: str = "measured",
+) -> None:  # fmt: skip
+    systems = list(SYSTEMS.values())
+    systems += [chunked(256, "s_edf", 3.8), chunked(256, "edf", 3.4)]
+    if every_rival:
+        systems += [chunked(512, "s_edf", 3.5), chunked(2048, "s_edf", 2.4), chunked(512, "edf", 3.1)]
+        systems += [chunked(2048, "edf", 2.2), chunked(2048, "fcfs", 1.3)]
+    points = [
+        (
+            at(facts, experiment=experiment, workload=workload, source=source, rate_scale=float(rate), seed=seed),
+            capacity,
+        )
+        for facts, capacity in systems
+        for rate in rates
+        for seed in range(seeds)
+        if not (facts.system == "distserve" and rate > 3) and not (facts.system != "distserve" and rate < 1)
+    ]
+    write_points_of(root, points, requests)
+
+
+def write_slo_scale(root: Path, requests: int = 60) -> None:
+    points = [
+        (at(facts, experiment="slo_scale", rate_scale=2.0, slo_scale=scale, seed=seed), capacity)
+        for facts, capacity in [*SYSTEMS.values(), chunked(256, "s_edf", 3.8), chunked(256, "edf", 3.4)]
+        for scale in (0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
+        for seed in range(3)
+    ]
+    write_points_of(root, points, requests, raw=False)
+
+
+def write_ablation(root: Path, requests: int = 60, seeds: int = 3) -> None:
+    order = {"fcfs": 1.0, "edf": 1.9, "s_edf": 2.1}
+    check = {"none": 1.0, "layer": 1.35, "operator": 1.6, "tile": 1.75}
+    points = [
+        (
+            at(
+                FACTS, experiment="ablation", policy=policy, granularity=granularity, batching=batching,
+                series=f"{policy}, {granularity}, {batching}", rate_scale=rate, seed=seed,
+            ),
+            order[policy] * (check[granularity] if policy != "fcfs" else 1.0) * (1.15 if batching != "none" else 1.0),
+        )
+        for policy in order
+        for granularity in check
+        for batching in ("none", "slo_aware")
+        for rate in (1.5, 3.0)
+        for seed in range(seeds)
+    ]  # fmt: skip
+    write_points_of(root, points, requests, raw=False)
+
+
+GRANULARITY = {  # setting: mean, p50, p99, max, predicted mean (ms), tokens/s
+    ("none", None): (180.0, 160.0, 420.0, 610.0, 176.0, 1000.0),
+    ("layer", None): (31.0, 28.0, 75.0, 104.0, 29.5, 999.0),
+    ("half_layer", None): (18.2, 16.0, 52.0, 71.0, 17.1, 998.0),
+    ("operator", None): (8.6, 7.1, 33.0, 48.0, 8.1, 996.0),
+    ("tile", None): (2.4, 2.1, 6.0, 9.0, 2.3, 971.0),
+    ("none", 256): (7.9, 7.2, 14.0, 18.0, 7.6, 930.0),
+    ("none", 512): (14.0, 12.0, 29.0, 35.0, 13.5, 955.0),
+    ("none", 1024): (33.0, 31.0, 60.0, 77.0, 32.0, 978.0),
+    ("none", 2048): (71.0, 66.0, 140.0, 171.0, 69.0, 992.0),
+}
+
+
+def write_granularity(
+    root: Path,
+    settings: dict[tuple[str, int | None], tuple[float, ...]] = GRANULARITY,
+    predicted: str = "blocking_predicted_mean_ms",
+) -> None:
+    rows = [
+        {
+            "experiment": "granularity", "point": f"{granularity}-{chunk}", "series": f"{granularity} {chunk}",
+            "granularity": granularity, "chunk_tokens": chunk, "backend": "engine", "source": "measured",
+            "model": "cpu_demo", "device": "cpu (2 cores)", "length_scale": 0.25, "slo_speed_factor": STRETCH,
+            "prompt_tokens": None, "seed": 0, "blocking_n": 300, "blocking_mean_ms": mean, "blocking_p50_ms": p50,
+            "blocking_p99_ms": p99, "blocking_max_ms": top, predicted: expected, "prefill_tokens_per_s": rate,
+        }
+        for (granularity, chunk), (mean, p50, p99, top, expected, rate) in settings.items()
+    ]  # fmt: skip
+    leading = [name for name in GRANULARITY_COLUMNS if name in rows[0]]
+    write_table(root / "tables" / "granularity.csv", rows, leading)

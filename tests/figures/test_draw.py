@@ -1,0 +1,186 @@
+"""The command: what it writes, skips, refuses; and `--check`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from matplotlib.collections import PathCollection
+
+from figures.catalogue import DRAWINGS
+from figures.draw import main
+from figures.figure_files import first_difference, rows_as_written, rows_text
+from figures.results import Inputs, Results
+from tests.figures import synthetic_results as made
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results behind every figure."""
+    root = tmp_path_factory.mktemp("full") / "results"
+    made.write_comparison(root, rates=(0.5, 1, 2, 4), seeds=2, requests=30)
+    made.write_slo_scale(root, requests=20)
+    made.write_ablation(root, requests=20, seeds=2)
+    made.write_granularity(root)
+    return root
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """One experiment, granularity beside it."""
+    made.write_comparison(tmp_path / "results", "smoke", rates=(1, 2), seeds=1, requests=20)
+    made.write_granularity(tmp_path / "results")
+    return tmp_path / "results"
+
+
+def draw(results: Path, out: Path, *more: str) -> int:
+    return main(["--results", str(results), "--out", str(out), *more])
+
+
+def test_everything_is_drawn_and_agrees_with_its_rows(full: Path, tmp_path: Path) -> None:
+    assert draw(full, tmp_path) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {f"{n}.{s}" for n in DRAWINGS for s in ("png", "pdf", "csv")}
+    assert (tmp_path / "max_goodput.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "max_goodput.pdf").read_bytes().startswith(b"%PDF")
+    assert draw(full, tmp_path, "--check") == 0
+
+
+def test_the_same_rows_give_the_same_bytes(small: Path, tmp_path: Path) -> None:
+    for out in ("a", "b"):
+        assert draw(small, tmp_path / out, "max_goodput", "blocking_by_granularity") == 0
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_check_names_the_file_and_the_first_row_that_differs(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw(small, tmp_path, "blocking_by_granularity")
+    path = tmp_path / "blocking_by_granularity.csv"
+    path.write_text(path.read_text().replace(",8.6,", ",8.7,"))
+    capsys.readouterr()
+    assert draw(small, tmp_path, "--check", "blocking_by_granularity") == 1
+    said = capsys.readouterr().err
+    assert said == f"{path} differs in row 4: blocking_mean_ms is 8.7, drawn 8.6\n"
+
+
+def test_check_lets_the_last_digit_pass(small: Path, tmp_path: Path) -> None:
+    draw(small, tmp_path, "blocking_by_granularity")
+    path = tmp_path / "blocking_by_granularity.csv"
+    path.write_text(path.read_text().replace(",8.6,", ",8.600001,"))
+    assert draw(small, tmp_path, "--check", "blocking_by_granularity") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda lines: lines[:-1], "ends before row 9"),
+        (lambda lines: [*lines, lines[-1]], "has a row 10 that would not be drawn"),
+        (lambda lines: ["x" + lines[0], *lines[1:]], "differs in its header"),
+    ],
+)
+def test_check_sees_rows_that_are_gone_or_new(small: Path, tmp_path: Path, change: object, says: str) -> None:
+    rows = DRAWINGS["blocking_by_granularity"].rows(Inputs(Results(small), "smoke"))
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(change(rows_text(rows).splitlines())) + "\n")  # type: ignore[operator]
+    assert says in (first_difference(path, rows) or "")
+
+
+def test_check_fails_when_committed_rows_have_lost_their_table(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw(small, tmp_path, "blocking_by_granularity")
+    (small / "tables" / "granularity.csv").unlink()
+    assert draw(small, tmp_path, "--check", "blocking_by_granularity") == 1
+    assert "can no longer be drawn" in capsys.readouterr().err
+
+
+def test_check_fails_when_rows_were_never_committed(small: Path, tmp_path: Path) -> None:
+    assert draw(small, tmp_path / "nothing", "--check", "max_goodput") == 1
+
+
+def test_a_missing_table_is_skipped_and_listed_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made.write_granularity(tmp_path)
+    assert draw(tmp_path, tmp_path / "out") == 0
+    said = capsys.readouterr().err.splitlines()
+    assert f"slo_scale: not drawn, the table {tmp_path / 'tables' / 'slo_scale.csv'} is not there" in said
+    assert said[-1] == "not drawn: attainment_vs_rate, max_goodput, ttft_cdf, slo_scale, gain_split"
+    assert not (tmp_path / "out" / "slo_scale.png").exists()
+
+
+def test_an_asked_figure_without_its_table_is_exit_2(small: Path, tmp_path: Path) -> None:
+    assert draw(small, tmp_path, "slo_scale", "max_goodput") == 2
+    assert (tmp_path / "max_goodput.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "there is no figure nonsense"),
+        (["--experiment", "mooncake"], "there is no table"),
+        (["--rate", "9", "ttft_cdf"], "no point at rate_scale 9"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_2(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert draw(small, tmp_path, *arguments) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_nothing_to_draw_is_exit_2(tmp_path: Path) -> None:
+    assert draw(tmp_path / "none", tmp_path / "out") == 2
+    assert draw(tmp_path / "none", tmp_path / "out", "--check") == 2
+
+
+def test_the_headline_table_goes_before_reproduce_and_smoke(small: Path, tmp_path: Path) -> None:
+    made.write_comparison(small, "reproduce", "azure_code", rates=(1, 2), seeds=1, requests=20)
+    draw(small, tmp_path, "max_goodput")
+    assert "azure_code" in (tmp_path / "max_goodput.csv").read_text()
+    draw(small, tmp_path, "max_goodput", "--experiment", "smoke")
+    assert "azure_code" not in (tmp_path / "max_goodput.csv").read_text()
+
+
+def test_figures_are_drawn_without_torch(small: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('torch', 'hydra', 'omegaconf', 'scipy'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from figures.draw import main\n"
+        f"sys.exit(main(['--results', {str(small)!r}, '--out', {str(tmp_path)!r}, 'max_goodput']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def drawn(name: str, results: Path, experiment: str) -> object:
+    drawing = DRAWINGS[name]
+    return drawing.draw(rows_as_written(drawing.rows(Inputs(Results(results), experiment))))
+
+
+def words(figure: object) -> str:
+    axes = figure.axes  # type: ignore[attr-defined]
+    return "\n".join(text.get_text() for one in axes for text in [*one.texts, one.title])
+
+
+def test_invalid_points_are_hollow_and_simulated_ones_marked(tmp_path: Path) -> None:
+    points = [(made.at(made.FACTS, experiment="smoke", source="simulated", rate_scale=float(r)), 4.0) for r in (1, 2)]
+    made.write_points_of(tmp_path, points, 20, invalid=("FlowPrefill__operator_-slo_aware-2-1-0",))
+    figure = drawn("attainment_vs_rate", tmp_path, "smoke")
+    overall = figure.axes[0]  # type: ignore[attr-defined]
+    faces = [tuple(one.get_facecolor()[0][:3]) for one in overall.collections if isinstance(one, PathCollection)]
+    assert (1.0, 1.0, 1.0) in faces
+    assert len(set(faces)) == 2
+    assert "simulated" in words(figure)
+
+
+def test_a_bound_is_an_arrow_and_says_at_least(tmp_path: Path) -> None:
+    facts = [made.at(made.FACTS, experiment="smoke", rate_scale=float(r), seed=s) for r in (1, 2) for s in (0, 1)]
+    points = [(fact, 9.0) for fact in facts]
+    made.write_points_of(tmp_path, points, 20)
+    figure = drawn("max_goodput", tmp_path, "smoke")
+    assert "≥ 2" in words(figure)
+    assert any(text.arrow_patch is not None for text in figure.axes[0].texts)  # type: ignore[attr-defined]
