@@ -3,6 +3,7 @@
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from figures.attainment_rows import ALL, NEEDED, attainment_rows
 from figures.conditions import CONDITION, condition_labels, footnote, in_class_order, interval_note
@@ -55,7 +56,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             grid = bands[i, 2:].subgridspec(2, columns) if columns else None
             for j, name in enumerate(classes):
                 assert grid is not None
-                axes = figure.add_subplot(grid[j % 2, j // 2], sharex=overall)
+                axes = figure.add_subplot(grid[j % 2, j // 2])
                 _panel(axes, here[here["panel"] == name], styles, name, large=False)
                 bottom = j % 2 == 1 or j == len(classes) - 1
                 axes.set_xlabel("rate scale" if bottom else "")
@@ -63,6 +64,8 @@ def draw(rows: pd.DataFrame) -> Figure:
         note = footnote(points, interval_note(points))
         if len(marks):
             note += " Triangles: max goodput (isotonic fit of the mean over valid points crosses 90\u00a0%)."
+        if points["rate_scale"].nunique() == 1:
+            note += " One rate only: its marks stand side by side."
         finish(figure, TITLE, note, legend_handles(styles), 4 if columns else 2)
     return figure
 
@@ -72,7 +75,13 @@ def _panel(axes: Axes, rows: pd.DataFrame, styles: dict[str, SeriesStyle], title
     count = rows.groupby("series")["requests"].sum()
     share = f" (n = {int(rows['requests'].max())})" if len(count) and not large else ""
     axes.set_title(title + share)
-    axes.set_xlim(left=0)
+    lowest, highest = float(rows["rate_scale"].min()), float(rows["rate_scale"].max())
+    if lowest == highest:
+        axes.set_xlim(0.8 * lowest, 1.2 * lowest)
+        axes.set_xticks([lowest])
+    else:
+        axes.set_xlim(0, 1.05 * highest)
+        axes.xaxis.set_major_locator(MaxNLocator(8 if large else 5, steps=[1, 2, 5, 10]))
     if large:
         axes.set_xlabel("rate scale (1 = the trace's own rate)")
         axes.set_ylabel("requests that met their TTFT SLO, %")
@@ -94,5 +103,6 @@ def _same_condition(marks: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
 
 def _second_axis(axes: Axes, rows: pd.DataFrame) -> None:
     """Requests per second above the panel: the mean ratio of the two rates (a seed's own rate varies around it)."""
-    requests_per_second_axis(axes, float((rows["rate_rps"] / rows["rate_scale"]).mean()))
+    if rows["rate_scale"].nunique() > 1:
+        requests_per_second_axis(axes, float((rows["rate_rps"] / rows["rate_scale"]).mean()))
     axes.set_title(axes.get_title(loc="left"), loc="left", pad=3)

@@ -169,6 +169,8 @@ def _rounds(rows: pd.DataFrame) -> float | None:
 
 def _row(rows: pd.DataFrame, chosen: pd.Series, claim: Claim, name: str) -> pd.Series:
     found = rows[chosen]
+    if len(found) > 1:  # a variant says in its name what it changed: the plain one has the shortest
+        found = found[found["series"].str.len() == found["series"].str.len().min()]
     if len(found) != 1:
         raise MissingInputError(f"{claim.table}_max_goodput has {len(found)} series of {name}, the claim needs one")
     return found.iloc[0]

@@ -9,15 +9,19 @@ from matplotlib.lines import Line2D
 from figures.style import SeriesStyle
 
 TARGET = 0.9
+SIDE_SPREAD = 0.3
+"""Where all stand at one x, series are drawn side by side over this share of x: else they would hide each other."""
 
 
 def draw_curves(axes: Axes, rows: pd.DataFrame, x: str, styles: Mapping[str, SeriesStyle]) -> None:
     """Draw rows with columns series, x, attainment, attainment_low, attainment_high, invalid_seeds (shares in 0..1)."""
     axes.axhline(100 * TARGET, color="#444444", linewidth=0.8, linestyle=(0, (1, 1)), zorder=1)
-    for name, style in styles.items():
+    for place, (name, style) in enumerate(styles.items()):
         line = rows[rows["series"] == name].sort_values(x)
         if line.empty:
             continue
+        if rows[x].nunique() == 1:
+            line = line.assign(**{x: line[x] * (1 + SIDE_SPREAD * ((place + 0.5) / len(styles) - 0.5))})
         axes.plot(line[x], 100 * line["attainment"], color=style.colour, linestyle=style.line, linewidth=1.3, zorder=3)
         axes.vlines(
             line[x], 100 * line["attainment_low"], 100 * line["attainment_high"],
@@ -35,7 +39,7 @@ def draw_curves(axes: Axes, rows: pd.DataFrame, x: str, styles: Mapping[str, Ser
 
 def size_of(style: SeriesStyle) -> float:
     """Area of a mark in points squared: thin shapes are drawn larger, so that all look alike in weight."""
-    return 58.0 if style.marker == "*" else 42.0 if style.marker in "PXd<>" else 32.0
+    return 58.0 if style.marker == "*" else 42.0 if style.marker in "PXdp<>" else 32.0
 
 
 def legend_handles(styles: Mapping[str, SeriesStyle], target: bool = True) -> list[Line2D]:

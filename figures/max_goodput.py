@@ -41,7 +41,7 @@ def draw(rows: pd.DataFrame) -> Figure:
     groups = sorted(rows.groupby(["panel", *CONDITION], sort=True), key=lambda item: item[0])
     names = ordered(rows["series"])
     with theme():
-        figure = new_figure(3.2 + 3.0 * len(groups), 1.7 + 0.34 * len(names) + 0.5)
+        figure = new_figure(3.6 + 3.0 * len(groups), 1.7 + 0.34 * len(names) + 0.5)
         grid = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
         for axes, (_, group) in zip(grid, groups, strict=True):
             _draw_bars(axes, group, names)

@@ -1,5 +1,6 @@
 """A figure's frame: theme, title, shared legend, footnote, and the mark of simulated data."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,6 +13,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from figures.style import GRID_COLOUR, NOTE_COLOUR, TEXT_COLOUR
+
+NOTE_LETTERS_PER_INCH = 17.0
+TITLE_LETTERS_PER_INCH = 9.5
 
 
 @contextmanager
@@ -58,13 +62,13 @@ def finish(figure: Figure, title: str, note: str, handles: Sequence[Artist] = ()
         handles=list(handles),
         loc="outside upper left",
         ncols=columns,
-        title=title,
+        title=_wrapped(title, figure, TITLE_LETTERS_PER_INCH),
         title_fontproperties={"weight": "bold", "size": 11},
         alignment="left",
         handlelength=3.6,
         columnspacing=1.4,
     )
-    figure.supxlabel(_wrapped(note, figure), x=0.01, ha="left", fontsize=7, color=NOTE_COLOUR)
+    figure.supxlabel(_wrapped(note, figure, NOTE_LETTERS_PER_INCH), x=0.01, ha="left", fontsize=7, color=NOTE_COLOUR)
 
 
 def requests_per_second_axis(axes: Axes, per_scale: float) -> None:
@@ -87,8 +91,6 @@ def mark_simulated(axes: Axes, sources: Sequence[str]) -> None:
         )  # fmt: skip
 
 
-def _wrapped(note: str, figure: Figure) -> str:
-    """The note broken into lines that fit the figure: about 17 letters of 7 points to the inch."""
-    import textwrap
-
-    return "\n".join(textwrap.wrap(note, int(figure.get_size_inches()[0] * 17)))
+def _wrapped(text: str, figure: Figure, letters_per_inch: float) -> str:
+    """The text broken into lines that fit the figure."""
+    return "\n".join(textwrap.wrap(text, int(figure.get_size_inches()[0] * letters_per_inch)))

@@ -50,7 +50,7 @@ CHUNKED_COLOURS = {"s_edf": "#009E73", "edf": "#E69F00", "fcfs": "#CC79A7", "srp
 CHUNKED_MARKERS = {
     "s_edf": ("^", "<", ">", "v"),
     "edf": ("P", "X", "d", "*"),
-    "fcfs": ("p", "H", "h", "8"),
+    "fcfs": ("p", "h", "H", "d"),
     "srpt": ("d", "*", "P", "X"),
 }
 CHUNKED_LINES = (DASH_DOT, DASHED, DASH_DOT_DOT, DOTTED)

@@ -92,6 +92,15 @@ def test_c1_that_nothing_bounds_is_not_run(tmp_path: Path) -> None:
     assert (found.outcome, found.vanished) == (Outcome.NOT_RUN, False)
 
 
+def test_c1_takes_the_plain_system_and_not_its_variants(tmp_path: Path) -> None:
+    results = goodput(tmp_path, 3.0, 2.0, 4.0)
+    path = tmp_path / "tables" / f"{POINTS}_max_goodput.csv"
+    frame = pd.read_csv(path, keep_default_na=False)
+    variant = frame.iloc[[0]].assign(series="FlowPrefill (operator), alpha=0.5", ratio=9.0)
+    pd.concat([variant, frame]).to_csv(path, index=False)
+    assert judge_claim(results, CLAIMS["C1"]).ours == 3.0
+
+
 def test_c1_marks_simulated_data(tmp_path: Path) -> None:
     assert judge_claim(goodput(tmp_path, 3.0, 2.0, 4.0, source="simulated"), CLAIMS["C1"]).simulated
 

@@ -216,3 +216,12 @@ def test_a_table_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, 
 def test_a_class_called_none_is_not_a_gap(tmp_path: Path) -> None:
     made.write_points_of(tmp_path, [(replace(made.FACTS, granularity="none", rate_scale=2.0), 4.0)], requests=5)
     assert Results(tmp_path).table("goodput_vs_rate")["granularity"].tolist() == ["none"]
+
+
+def test_a_series_without_a_valid_point_has_no_bar_but_keeps_its_curve(tmp_path: Path) -> None:
+    lost = [(made.at(made.FACTS, series="Broken", rate_scale=float(rate)), 4.0) for rate in (1, 2)]
+    kept = [(made.at(made.FACTS, rate_scale=float(rate)), 4.0) for rate in (1, 2)]
+    made.write_points_of(tmp_path, lost + kept, 20, invalid=[f"Broken-slo_aware-{rate}-1-0" for rate in (1, 2)])
+    inputs = Inputs(Results(tmp_path), "goodput_vs_rate")
+    assert set(max_goodput.rows(inputs)["series"]) == {"FlowPrefill (operator)"}
+    assert set(attainment_vs_rate.rows(inputs)["series"]) == {"Broken", "FlowPrefill (operator)"}
