@@ -56,6 +56,7 @@ class EngineReport:
     blocking_ns: one sample per pause asked, from the decision to Preempted or Completion.
     arrival_to_decision_ns: one sample per arrival: from the instant the engine had it to its first decision.
     executed_ns: time the executor was busy with tasks.
+    predictions_clamped: estimates of the predictor that made no sense and were repaired.
     """
 
     decisions: int = 0
@@ -71,6 +72,7 @@ class EngineReport:
     scheduling_ns: int = 0
     blocking_ns: tuple[int, ...] = ()
     arrival_to_decision_ns: tuple[int, ...] = ()
+    predictions_clamped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

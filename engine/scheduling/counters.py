@@ -1,7 +1,7 @@
 """What the scheduler counts between two resets of its report."""
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from engine.core.record import EngineReport
 
@@ -31,20 +31,8 @@ class Counters:
     blocking_ns: deque[int] = field(default_factory=_samples)
     arrival_to_decision_ns: deque[int] = field(default_factory=_samples)
 
-    def report(self) -> EngineReport:
-        """A frozen copy."""
-        return EngineReport(
-            decisions=self.decisions,
-            other_decisions=self.other_decisions,
-            preemptions=self.preemptions,
-            rejected=self.rejected,
-            completed_requests=self.completed_requests,
-            failed_requests=self.failed_requests,
-            cancelled_requests=self.cancelled_requests,
-            prefill_tokens=self.prefill_tokens,
-            decode_tokens=self.decode_tokens,
-            executed_ns=self.executed_ns,
-            scheduling_ns=self.scheduling_ns,
-            blocking_ns=tuple(self.blocking_ns),
-            arrival_to_decision_ns=tuple(self.arrival_to_decision_ns),
-        )
+    def report(self, predictions_clamped: int) -> EngineReport:
+        """A frozen copy. predictions_clamped: since the last reset."""
+        counted = {each.name: getattr(self, each.name) for each in fields(self)}
+        samples = {name: tuple(value) for name, value in counted.items() if isinstance(value, deque)}
+        return EngineReport(**{**counted, **samples}, predictions_clamped=predictions_clamped)

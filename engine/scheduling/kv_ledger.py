@@ -1,7 +1,5 @@
 """Memory as integers: KV blocks of requests, activation bytes of tasks. Reserved before use, never over capacity."""
 
-import math
-
 from engine.core.batch import Task
 from engine.core.request import Request
 
@@ -31,30 +29,29 @@ class KVLedger:
         """Blocks no request holds."""
         return self._free
 
+    @property
+    def holders(self) -> frozenset[str]:
+        """Requests that hold blocks."""
+        return frozenset(self._held)
+
     def blocks_for(self, request: Request) -> int:
         """Blocks the request needs in all."""
-        return math.ceil(request.total_tokens / self._block_tokens)
+        return -(-request.total_tokens // self._block_tokens)
 
-    def missing_blocks(self, request: Request) -> int:
-        """Blocks still to reserve before the request can run: 0 once it holds them."""
-        return 0 if request.request_id in self._held else self.blocks_for(request)
-
-    def holds(self, request_id: str) -> bool:
-        """Whether the request has blocks reserved."""
-        return request_id in self._held
-
-    def reserve(self, request: Request) -> None:
-        """Take the request's blocks; nothing when it has them. Raises LedgerError when they are not there."""
-        blocks = self.missing_blocks(request)
+    def reserve(self, request_id: str, blocks: int) -> None:
+        """Take a request's blocks. Raises LedgerError when they are not there, or the request holds some."""
+        if request_id in self._held:
+            raise LedgerError(f"{request_id} holds KV blocks already")
         if blocks > self._free:
-            raise LedgerError(f"{request.request_id} needs {blocks} KV blocks, {self._free} are free")
-        if blocks:
-            self._held[request.request_id] = blocks
-            self._free -= blocks
+            raise LedgerError(f"{request_id} needs {blocks} KV blocks, {self._free} are free")
+        self._held[request_id] = blocks
+        self._free -= blocks
 
     def release(self, request_id: str) -> None:
-        """Give back what the request holds, if anything."""
-        self._free += self._held.pop(request_id, 0)
+        """Give back what the request holds. Raises LedgerError when it holds nothing."""
+        if request_id not in self._held:
+            raise LedgerError(f"{request_id} gives back KV blocks it does not hold")
+        self._free += self._held.pop(request_id)
 
     def check(self) -> None:
         """Raise LedgerError when the sums do not add up."""
@@ -71,25 +68,36 @@ class ActivationLedger:
         self._free = capacity_bytes
 
     @property
+    def capacity_bytes(self) -> int:
+        """All bytes."""
+        return self._capacity
+
+    @property
     def free_bytes(self) -> int:
         """Bytes no task holds."""
         return self._free
-
-    def reserve(self, task: Task, size_bytes: int) -> None:
-        """Take the task's bytes. Raises LedgerError when they are not there."""
-        if size_bytes > self._free:
-            raise LedgerError(f"task {task.task_id} needs {size_bytes} activation bytes, {self._free} are free")
-        self._held[task.task_id] = size_bytes
-        self._free -= size_bytes
-
-    def release(self, task_id: int) -> None:
-        """Give back what the task holds, if anything."""
-        self._free += self._held.pop(task_id, 0)
 
     @property
     def holders(self) -> frozenset[int]:
         """Tasks that hold bytes."""
         return frozenset(self._held)
+
+    def held_by(self, task_id: int) -> int:
+        """Bytes the task holds."""
+        return self._held[task_id]
+
+    def reserve(self, task: Task, size_bytes: int) -> None:
+        """Take the task's bytes. Raises LedgerError when they are not there."""
+        if size_bytes > self._free or task.task_id in self._held:
+            raise LedgerError(f"task {task.task_id} needs {size_bytes} activation bytes, {self._free} are free")
+        self._held[task.task_id] = size_bytes
+        self._free -= size_bytes
+
+    def release(self, task_id: int) -> None:
+        """Give back what the task holds. Raises LedgerError when it holds nothing."""
+        if task_id not in self._held:
+            raise LedgerError(f"task {task_id} gives back activation bytes it does not hold")
+        self._free += self._held.pop(task_id)
 
     def check(self) -> None:
         """Raise LedgerError when the sums do not add up."""

@@ -10,7 +10,11 @@ LONGEST_NS = 24 * 3600 * NS_PER_S
 
 
 class GuardedPredictor:
-    """Another predictor's estimates, held between 0 and a day; NaN becomes 0. `clamped` counts the repairs."""
+    """Another predictor's estimates, held between 0 and a day. `clamped` counts the repairs.
+
+    NaN and what is below 0 become 0; too long, or outside what the predictor knows (ValueError,
+    OverflowError), a day: such work is behind all that can be priced.
+    """
 
     def __init__(self, inner: Predictor) -> None:
         self._inner = inner
@@ -18,7 +22,11 @@ class GuardedPredictor:
 
     def estimate_ns(self, work: Work) -> int:
         """The inner estimate, if it is one."""
-        value = self._inner.estimate_ns(work)
+        try:
+            value = self._inner.estimate_ns(work)
+        except (ValueError, OverflowError):
+            self.clamped += 1
+            return LONGEST_NS
         if 0 <= value <= LONGEST_NS:
             return int(value)
         self.clamped += 1

@@ -17,6 +17,8 @@ from engine.core.clock import NS_PER_S
 
 OUTLIER_SHARE = 0.4
 """Samples whose residual exceeds this share of the largest one are dropped, then the rest is fitted again."""
+NEGLIGIBLE = 1e-9
+"""Relative residual below which no sample is an outlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,10 @@ def fit(samples: c.Sequence[PrefillSample]) -> PolynomialPredictor:
     first = _nonnegative(terms, seconds)
     residual = np.abs(terms @ first - seconds) / seconds
     kept = residual <= OUTLIER_SHARE * residual.max()
-    second = _nonnegative(terms[kept], seconds[kept]) if kept.sum() >= 4 and residual.max() > 0 else first
+    # A rule that drops a part of the largest residual drops something of every fit, however good: not when that
+    # leaves less than half of the samples, or when nothing is off.
+    trusted = residual.max() < NEGLIGIBLE or kept.sum() < max(4, len(samples) / 2)
+    second = first if trusted else _nonnegative(terms[kept], seconds[kept])
     return PolynomialPredictor((float(second[0]), float(second[1]), float(second[2]), float(second[3])))
 
 
