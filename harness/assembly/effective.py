@@ -56,6 +56,7 @@ def engine_settings(point: PointSettings, profile: str, engine_cpu: int | None) 
         "granularity": system.granularity,
         "preempt": system.preempt,
         "batch_deadline": system.batch_deadline,
+        "predictor": system.predictor,
         "alpha": system.alpha,
         "token_bound": effective.token_bound,
         "chunk_tokens": effective.chunk_tokens,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.serving.catalogue import BATCHINGS, POLICIES
+from engine.serving.catalogue import BATCHINGS, POLICIES, PREDICTORS
 from harness.assembly.reading import SettingsError, read, unknown_key
 from harness.assembly.settings import (
     DeviceSettings,
@@ -24,7 +24,7 @@ BATCHING_OPTIONS = {
     "token_bound": ("slo_aware", "token_limited"),
     "chunk_tokens": ("chunked",),
 }
-ENGINE_ONLY = ("policy", "batching", "granularity", "preempt", "batch_deadline")
+ENGINE_ONLY = ("policy", "batching", "granularity", "preempt", "batch_deadline", "predictor")
 SERVER_ONLY = ("base_url", "served_model", "api_key_env")
 
 
@@ -68,7 +68,7 @@ def check_system(system: SystemSettings) -> None:
             raise SettingsError(f"system.{name} belongs to {where}, not to system={system.name}")
     if not engine:
         return
-    for name, table in (("policy", POLICIES), ("batching", BATCHINGS)):
+    for name, table in (("policy", POLICIES), ("batching", BATCHINGS), ("predictor", PREDICTORS)):
         if getattr(system, name) not in table:
             raise SettingsError(f"system.{name} must be one of {', '.join(table)}, got {getattr(system, name)!r}")
     for name, owners in BATCHING_OPTIONS.items():

@@ -16,8 +16,8 @@ class SystemSettings:
 
     name: option of the `system` group. series: the label a figure draws.
     backend: "engine" = the engine of this project, started here; "server" = what listens at `base_url`.
-    policy, batching: names of engine.serving.catalogue; with granularity and preempt they make an engine's system. An
-        external server's are its own business.
+    policy, batching, predictor: names of engine.serving.catalogue; with granularity and preempt they make an engine's
+        system. An external server's are its own business.
     alpha, token_bound: of `slo_aware` batching (a part of the SLO; trace tokens); token_bound also of `token_limited`.
     chunk_tokens: of `chunked` batching; tile_tokens: rows of a tile at granularity `tile`; trace tokens both.
     api_key_env: name of the environment variable that holds an external server's key.
@@ -32,6 +32,7 @@ class SystemSettings:
     granularity: Granularity | None = None
     preempt: Literal["never", "pause", "restart"] | None = None
     batch_deadline: Literal["head", "earliest_live"] | None = None
+    predictor: str | None = None
     alpha: float | None = bounded(default=None, at_least=0, at_most=1)
     token_bound: int | None = bounded(default=None, at_least=1)
     chunk_tokens: int | None = bounded(default=None, at_least=1)

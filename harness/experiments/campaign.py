@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.assembly.reading import SettingsError, bounded
+from harness.assembly.reading import SettingsError
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import Measured, measure
@@ -23,6 +24,8 @@ from harness.measurement.store import Point, PointExistsError, PointState, Store
 from harness.measurement.verdict import judge
 
 INTERRUPTED_STATUS = 130
+OVERHEAD_S = 3.0
+"""Added to a point's arrivals for the first estimate of the time left; measured times correct it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,6 @@ class OutputSettings:
     fail_fast: bool = False
     redo: bool = False
     share_machine: bool = False
-    overhead_s: float = bounded(default=1.0, at_least=0)
 
 
 def tell(text: str) -> None:
@@ -72,7 +74,7 @@ class Campaign:
         todo = [ready for ready in points if not self._finished(ready)]
         if len(todo) < len(points):
             tell(f"{len(points) - len(todo)} of {len(points)} points are finished already")
-        self._expected_left_s += sum(ready.expected_s + self._output.overhead_s for ready in todo)
+        self._expected_left_s += sum(ready.expected_s + OVERHEAD_S for ready in todo)
         found: list[Point | None] = []
         number = 0
         for ready in points:
@@ -152,13 +154,13 @@ class Campaign:
         return contextlib.nullcontext() if self._output.share_machine else machine_to_oneself(tell)
 
     def _account(self, ready: Prepared, spent_s: float) -> None:
-        expected_s = ready.expected_s + self._output.overhead_s
+        expected_s = ready.expected_s + OVERHEAD_S
         self._expected_left_s -= expected_s
         self._expected_done_s += expected_s
         self._spent_s += spent_s
 
     def _say(self, place: str, ready: Prepared, text: str) -> None:
-        ready_s = ready.expected_s + self._output.overhead_s
+        ready_s = ready.expected_s + OVERHEAD_S
         pace = self._spent_s / self._expected_done_s if self._expected_done_s else 1.0
         left_s = max(0.0, (self._expected_left_s - ready_s) * pace)
         tell(f"{place} {ready.point}: {text}; {_clock(left_s)} left")
@@ -187,8 +189,6 @@ def _clock(seconds: float) -> str:
 
 def _forget_replaced(folder: Path) -> None:
     """After a `redo`: the old point goes once the new one is in place; else it comes back."""
-    import shutil
-
     for old in folder.parent.glob(f".{folder.name}.*.replaced"):
         if point_state(folder) is PointState.ABSENT:
             old.rename(folder)

@@ -14,7 +14,6 @@ from harness.experiments.campaign import INTERRUPTED_STATUS, Campaign, OutputSet
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
-from harness.experiments.pauses_run import run_pauses
 from harness.experiments.prepare import Preparer
 from harness.experiments.write_tables import write_tables
 
@@ -55,6 +54,14 @@ def run_search(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     status = asyncio.run(search_rates(job, axes, output))
     _tables(job, output)
     return status
+
+
+def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
+    """Pauses asked of the engine in this process."""
+    # Here, not at the top: it loads torch, which no other kind needs in this process.
+    from harness.experiments import pauses_run
+
+    return pauses_run.run_pauses(job, axes, output)
 
 
 def _tables(job: Job, output: OutputSettings) -> None:

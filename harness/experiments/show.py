@@ -6,6 +6,7 @@ POINT: a point's id, or the beginning of one that no other point has. Exit statu
 import argparse
 import difflib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,4 +121,8 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:
+        # The reader (a pager, head) has seen enough; nothing may be written on the way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

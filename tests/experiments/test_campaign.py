@@ -1,0 +1,191 @@
+"""What surrounds a measurement: skipping, failing, redoing, interrupting, locks. `measure` is replaced."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.experiments import campaign as campaign_module
+from harness.experiments.campaign import Campaign, OutputSettings, point_folder
+from harness.experiments.locks import HeldElsewhereError, exclusive
+from harness.experiments.measure import Measured
+from harness.experiments.prepare import Prepared
+from harness.experiments.servers import ServerFailedError
+from harness.experiments.write_tables import write_tables
+from harness.measurement.store import RECORDS, PointState, point_state, write_point
+from harness.measurement.table_file import read_table
+from tests.experiments.points import measured, prepared, profile_text
+
+Fake = Callable[..., Awaitable[Measured]]
+
+
+@pytest.fixture(name="points")
+def _points(tmp_path: Path) -> list[Prepared]:
+    profile = tmp_path / "profile.json"
+    profile.write_text(profile_text())
+    return prepared(str(profile), axes=[{"load.rate_scale": rate} for rate in (1, 2, 3)])
+
+
+class Runs:
+    """A stand-in for `measure` that fails where told, and remembers."""
+
+    def __init__(
+        self, failing: dict[float, Exception] | None = None, meanwhile: Callable[[], None] | None = None
+    ) -> None:
+        self.rates: list[float] = []
+        self._failing = failing or {}
+        self._meanwhile = meanwhile or (lambda: None)
+
+    async def __call__(self, ready: Prepared, folder: Path, pool: Any, cores: Any, interrupt: Any) -> Measured:
+        rate = ready.settings.load.rate_scale
+        self.rates.append(rate)
+        self._meanwhile()
+        if rate in self._failing:
+            raise self._failing[rate]
+        point = measured(ready, met=3, missed=1, interrupted=interrupt.stop_sending.is_set())
+        write_point(folder, point)
+        return Measured(point, None)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, results: Path, points: list[Prepared], runs: Runs, **output: bool) -> Campaign:
+    monkeypatch.setattr(campaign_module, "measure", runs)
+    campaign = Campaign(OutputSettings(results=str(results), share_machine=True, **output))
+
+    async def whole() -> None:
+        with campaign.serving(points[0]):
+            await campaign.run(points)
+
+    asyncio.run(whole())
+    return campaign
+
+
+def test_finished_points_are_skipped_on_a_rerun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    first, second = Runs(), Runs()
+    assert run(monkeypatch, tmp_path, points, first).status == 0
+    assert run(monkeypatch, tmp_path, points, second).status == 0
+    assert (first.rates, second.rates) == ([1, 2, 3], [])
+
+
+def test_redo_measures_again_and_leaves_one_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    run(monkeypatch, tmp_path, points, Runs())
+    again = Runs()
+    run(monkeypatch, tmp_path, points, again, redo=True)
+    assert again.rates == [1, 2, 3]
+    assert sorted(p.name for p in (tmp_path / "raw" / "smoke").iterdir()) == sorted(p.point for p in points)
+
+
+def test_a_redo_that_fails_keeps_the_old_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    run(monkeypatch, tmp_path, points, Runs())
+    run(monkeypatch, tmp_path, points, Runs({2.0: ServerFailedError("gone")}), redo=True)
+    assert point_state(point_folder(tmp_path, "smoke", points[1].point)) is PointState.FINISHED
+
+
+def test_c53_a_failing_point_is_told_at_once_and_the_others_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs({2.0: ServerFailedError("the server exited with code 1")})
+    assert run(monkeypatch, tmp_path, points, runs).status == 1
+    assert runs.rates == [1, 2, 3]
+    told = capsys.readouterr().err.splitlines()
+    failed = next(i for i, line in enumerate(told) if "FAILED: the server exited with code 1" in line)
+    assert any(points[2].point in line for line in told[failed + 1 :])
+    assert point_state(point_folder(tmp_path, "smoke", points[1].point)) is PointState.ABSENT
+
+
+def test_c53_a_fault_of_the_program_costs_one_point_and_shows_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs({1.0: KeyError("a bug")})
+    assert run(monkeypatch, tmp_path, points, runs).status == 1
+    assert runs.rates == [1, 2, 3]
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_c53_fail_fast_stops_after_the_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    runs = Runs({1.0: ServerFailedError("no")})
+    assert run(monkeypatch, tmp_path, points, runs, fail_fast=True).status == 1
+    assert runs.rates == [1]
+
+
+def test_c55_an_interrupt_ends_the_campaign_and_its_point_is_redone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    monkeypatch.setattr(campaign_module, "tell", lambda _: None)
+    campaign_holder: list[Campaign] = []
+    made = Campaign.__init__
+
+    def remember(self: Campaign, output: OutputSettings) -> None:
+        made(self, output)
+        campaign_holder.append(self)
+
+    monkeypatch.setattr(Campaign, "__init__", remember)
+    runs = Runs(meanwhile=lambda: campaign_holder[0]._press())
+    assert run(monkeypatch, tmp_path, points, runs).status == 130
+    assert runs.rates == [1]
+    assert point_state(point_folder(tmp_path, "smoke", points[0].point)) is PointState.INTERRUPTED
+    monkeypatch.setattr(Campaign, "__init__", made)
+    again = Runs()
+    assert run(monkeypatch, tmp_path, points, again).status == 0
+    assert again.rates == [1, 2, 3]
+
+
+def test_c56_a_truncated_point_is_redone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    run(monkeypatch, tmp_path, points, Runs())
+    records = point_folder(tmp_path, "smoke", points[1].point) / RECORDS
+    records.write_bytes(records.read_bytes()[:-5])
+    again = Runs()
+    run(monkeypatch, tmp_path, points, again)
+    assert again.rates == [2]
+
+
+def test_c52_a_point_another_run_is_at_is_left_to_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = Runs()
+    folder = point_folder(tmp_path, "smoke", points[0].point)
+    with exclusive(folder.with_name(f".{folder.name}.lock")):
+        assert run(monkeypatch, tmp_path, points, runs).status == 0
+    assert runs.rates == [2, 3]
+    assert "skipped: it is being measured by another run" in capsys.readouterr().err
+
+
+def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    with exclusive(path), pytest.raises(HeldElsewhereError), exclusive(path):
+        pass
+    assert not path.exists()
+    with exclusive(path):
+        pass
+
+
+def test_tables_are_rewritten_from_the_raw_points(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    run(monkeypatch, tmp_path, points, Runs())
+    told: list[str] = []
+    paths = write_tables(tmp_path, "smoke", None, told.append)
+    assert [path.name for path in paths] == ["smoke.csv", "smoke_max_goodput.csv"]
+    rows = read_table(paths[0])
+    assert [(row["rate_scale"], row["attainment"], row["system"]) for row in rows] == [
+        (rate, "0.75", "flowprefill") for rate in ("1", "2", "3")
+    ]
+    first = [path.read_bytes() for path in paths]
+    damaged = point_folder(tmp_path, "smoke", points[0].point) / RECORDS
+    damaged.write_bytes(b"")
+    write_tables(tmp_path, "smoke", None, told.append)
+    assert len(read_table(paths[0])) == 2
+    assert any("is damaged" in line for line in told)
+    run(monkeypatch, tmp_path, points, Runs())
+    assert [p.read_bytes() for p in write_tables(tmp_path, "smoke", None, told.append)] == first
