@@ -1,0 +1,93 @@
+"""A server that runs already (`system=external`), played by the scripted fake: searches, refusals, Ctrl-C."""
+
+import asyncio
+import csv
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.command import TINY, start
+from tests.fakes.golden_script import MODEL, Respond, after, in_turn, never, refused
+from tests.fakes.golden_server import GoldenServer
+
+WAIT_S = 60.0
+
+
+def arguments(server: GoldenServer, *more: str) -> tuple[str, ...]:
+    return (
+        *TINY, "system=external", f"system.base_url={server.base_url}", f"system.served_model={MODEL}",
+        "experiment=smoke", "workload.window_s=4", "load.rate_scale=2", *more,
+    )  # fmt: skip
+
+
+async def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    _, err = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
+    return process.returncode, err
+
+
+def played(respond: Respond, cwd: Path, *more: str) -> tuple[int, str, list[dict[str, str]]]:
+    async def whole() -> tuple[int, str]:
+        async with GoldenServer(respond) as server:
+            return await ended(start(cwd, *arguments(server, *more)))
+
+    status, err = asyncio.run(whole())
+    table = cwd / "results" / "tables" / "smoke.csv"
+    with table.open(newline="") if table.exists() else open("/dev/null", newline="") as file:  # noqa: PTH123
+        return status, err, list(csv.DictReader(file))
+
+
+def test_an_external_server_is_measured_without_a_profile(tmp_path: Path) -> None:
+    status, err, rows = played(after(0.01), tmp_path)
+    assert status == 0, err
+    assert [(row["system"], row["backend"], row["attainment"]) for row in rows] == [("external", "server", "1")]
+    assert (rows[0]["slo_speed_factor"], rows[0]["device"], rows[0]["blocking_n"]) == ("1", "unknown", "")
+    assert not (tmp_path / "outputs" / "profiles").exists()
+
+
+def test_c25_a_server_that_fails_every_request_is_a_clear_failure(tmp_path: Path) -> None:
+    # The first answer, to the readiness probe, is a token; all the others are errors.
+    answers = iter([after(0.001)])
+    status, err, rows = played(lambda seen: next(answers, lambda _: refused(500))(seen), tmp_path)
+    assert status == 1
+    assert "FAILED: none of" in err
+    assert [row["verdict"] for row in rows] == ["SERVER-FAILED"]
+
+
+def test_c28_half_refused_is_at_most_half_attained(tmp_path: Path) -> None:
+    status, err, rows = played(in_turn(after(0.001), lambda _: refused(503)), tmp_path)
+    assert status == 0, err
+    assert float(rows[0]["attainment"]) <= 0.55
+    assert int(rows[0]["requests_rejected"]) > 0
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_c55_ctrl_c_keeps_an_interrupted_point_and_the_second_stops_hard(tmp_path: Path, presses: int) -> None:
+    async def whole() -> tuple[int, str, float]:
+        answers = iter([after(0.001)])
+        # After the probe: with one press replies come after a while, with two they never do.
+        later = after(0.5) if presses == 1 else (lambda _: never())
+        async with GoldenServer(lambda seen: next(answers, later)(seen)) as server:
+            # Far slower than the test waits: the schedule lasts many minutes.
+            process = start(tmp_path, *arguments(server, "load.rate_scale=0.01", "load.seed=0,1", "-m"))
+            deadline = time.monotonic() + WAIT_S
+            while len(server.seen) < 2 and time.monotonic() < deadline:
+                await asyncio.sleep(0.02)
+            pressed_s = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            if presses == 2:
+                await asyncio.sleep(0.5)
+                process.send_signal(signal.SIGINT)
+            status, err = await ended(process)
+            return status, err, time.monotonic() - pressed_s
+
+    status, err, took_s = asyncio.run(whole())
+    assert status == 130, err
+    assert took_s < 20
+    assert "stopping: nothing more is sent" in err
+    folders = [path for path in (tmp_path / "results" / "raw" / "smoke").iterdir() if path.is_dir()]
+    assert len(folders) == 1, "the second job of the sweep must not begin"
+    assert '"interrupted": true' in (folders[0] / "client_report.json").read_text()
+    assert not (tmp_path / "results" / "tables").exists()
