@@ -64,7 +64,8 @@ claims: env  ## Hold the paper's claims against the committed results (seconds)
 	$(PY) -m figures.check_claims
 
 bench: env  ## Noisy timings, apart from the tests (10 min, a quiet machine)
-	for file in bench/*.py; do echo "== $$file"; $(PY) $$file; done
+	for name in scheduling_call check_overhead prefill_vs_transformers client_rate; do \
+	  echo "== bench.$$name"; $(PY) -m bench.$$name; done
 
 traces: env  ## Fetch the public traces of workloads/sources.yaml (network)
 	$(PY) -m workloads.fetch
