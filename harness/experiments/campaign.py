@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.assembly.reading import SettingsError
+from harness.experiments.compose import INTERRUPTED_STATUS
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import Measured, measure
@@ -23,7 +24,6 @@ from harness.measurement.attainment import attainment
 from harness.measurement.store import Point, PointExistsError, PointState, StoreError, point_state, read_point
 from harness.measurement.verdict import judge
 
-INTERRUPTED_STATUS = 130
 OVERHEAD_S = 3.0
 """Added to a point's arrivals for the first estimate of the time left; measured times correct it."""
 

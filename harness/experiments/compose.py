@@ -8,7 +8,7 @@ import copy
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 CONFIG_NAME = "config"
 NAMED_GROUPS = ("system", "model", "device", "load", "protocol")
 """Groups whose option name is put into their settings as `name`."""
+
+INTERRUPTED_STATUS = 130
+"""Exit status of a command the user stopped."""
 
 _UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'\.")
 _UNKNOWN_OPTION = re.compile(r"In '[^']+': Could not find '([^']+)'")
@@ -69,17 +72,16 @@ class Job:
         return _named({str(key): value for key, value in plain.items()}, choices)
 
 
-def main(work: Callable[[Job], int], stop_after: Collection[int] = ()) -> int:
+def main(work: Callable[[Job], int]) -> int:
     """Run `work` for the command line's job, or for each job of its sweep (`-m`). Returns the worst exit status.
 
-    2 = a mistake in the settings, told in one sentence; the sweep's other jobs go on.
-    stop_after: statuses after which no further job begins.
+    2 = a mistake in the settings, told in one sentence; the sweep's other jobs go on. None begins after an interrupt.
     """
     statuses: list[int] = []
 
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)
     def job(_: DictConfig) -> None:
-        if statuses and statuses[-1] in stop_after:
+        if INTERRUPTED_STATUS in statuses:
             return
         try:
             _refuse_parallel_launchers()
@@ -96,6 +98,10 @@ def main(work: Callable[[Job], int], stop_after: Collection[int] = ()) -> int:
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        # While points are measured Ctrl-C is taken in order (see campaign.py); this is before or after.
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED_STATUS
     return max(statuses, default=0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.assembly.reading import SettingsError, read
 from harness.experiments import compose
-from harness.experiments.campaign import INTERRUPTED_STATUS, Campaign, OutputSettings, tell
+from harness.experiments.campaign import Campaign, OutputSettings, tell
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
@@ -78,7 +78,7 @@ KINDS: Mapping[str, Callable[[Job, tuple[Axes, ...], OutputSettings], int]] = {
 
 def main() -> int:
     """The command's exit status."""
-    return compose.main(run_job, stop_after=(INTERRUPTED_STATUS,))
+    return compose.main(run_job)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import TINY, start
-from tests.fakes.golden_script import MODEL, Respond, after, in_turn, never, refused
+from tests.fakes.golden_script import MODEL, Respond, after, capacity, in_turn, never, refused
 from tests.fakes.golden_server import GoldenServer
 
 WAIT_S = 60.0
@@ -54,6 +54,37 @@ def test_c25_a_server_that_fails_every_request_is_a_clear_failure(tmp_path: Path
     assert status == 1
     assert "FAILED: none of" in err
     assert [row["verdict"] for row in rows] == ["SERVER-FAILED"]
+
+
+@pytest.mark.slow
+def test_a_search_brackets_the_capacity_of_a_live_server(tmp_path: Path) -> None:
+    """One request at a time, 0.2 s each: above 5 requests/s the queue grows, and the last of 12 waits longest.
+
+    The n-th waits n x (0.2 s - gap): all 12 meet an SLO of 0.6 s up to 6.1 requests/s, and 8 do at 6.727.
+    """
+    trace = tmp_path / "trace.csv"
+    # Gaps of 1 s at rate_scale 1, so that rate_scale is the rate.
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{i},320,1\n" for i in range(12)))
+
+    async def whole() -> tuple[int, str]:
+        async with GoldenServer(capacity(5)) as server:
+            return await ended(
+                start(
+                    tmp_path, *TINY, "system=external", f"system.base_url={server.base_url}",
+                    f"system.served_model={MODEL}", "experiment=max_goodput", "workload=csv",
+                    f"workload.path={trace}", "workload.columns.class=null", "workload.arrivals=recorded",
+                    "workload.window_s=null", "slo=uniform", "slo.uniform.ttft_s=0.6", "search.start=4",
+                    "search.tolerance=0.3",
+                )
+            )  # fmt: skip
+
+    status, err = asyncio.run(whole())
+    assert status == 0, err
+    with (tmp_path / "results" / "tables" / "max_goodput.csv").open(newline="") as file:
+        attained = {float(row["rate_scale"]): float(row["attainment"]) for row in csv.DictReader(file)}
+    # Doubled, then geometric means, kept to four digits.
+    assert {rate: share >= 0.9 for rate, share in attained.items()} == {4: True, 8: False, 5.657: True, 6.727: False}
+    assert "max goodput of External server, seed 0 is rate_scale" in err
 
 
 def test_c28_half_refused_is_at_most_half_attained(tmp_path: Path) -> None:
