@@ -62,7 +62,7 @@ class View(Protocol):
 
     @property
     def items(self) -> c.Collection[WorkItem]:
-        """Every live item, in order of `key` of first appearance."""
+        """Every live item, in order of `due_at_ns`, ties by `tie`."""
         ...
 
     @property

@@ -1,13 +1,15 @@
 """From a policy's plan to one command: start, resume or pause; and decode steps when no prefill can run."""
 
 import collections.abc as c
+from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from engine.core.batch import Task
 from engine.core.commands import Pause, Resume, Start
-from engine.core.ports import Batching, ItemState, OnPreempt, Plan, Predictor, Share, WorkItem
+from engine.core.ports import Batching, ItemState, OnPreempt, Plan, Policy, Predictor, Share, WorkItem
 from engine.core.request import Request
-from engine.scheduling.execution_pool import AskedPause, ExecutionPool, decode_task, prefill_task
+from engine.scheduling.execution_pool import AskedPause, ExecutionPool, LiveTask, decode_task, prefill_task
 from engine.scheduling.kv_ledger import ActivationLedger, KVLedger
 from engine.scheduling.request_book import LiveRequest, RequestBook, waiting_item
 from engine.scheduling.settings import SchedulerSettings
@@ -15,6 +17,14 @@ from engine.scheduling.settings import SchedulerSettings
 
 class PlanError(ValueError):
     """A policy or a batching rule asks for what cannot be: a fault of its author."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Imagined:
+    """A view of what would be (`engine.core.ports.View`)."""
+
+    items: c.Collection[WorkItem]
+    executing: WorkItem | None = None
 
 
 class Dispatch:
@@ -27,6 +37,7 @@ class Dispatch:
 
     def __init__(
         self,
+        policy: Policy,
         batching: Batching,
         predictor: Predictor,
         settings: SchedulerSettings,
@@ -34,6 +45,7 @@ class Dispatch:
         book: RequestBook,
         pool: ExecutionPool,
     ) -> None:
+        self._policy = policy
         self._batching = batching
         self._predictor = predictor
         self._settings = settings
@@ -83,11 +95,27 @@ class Dispatch:
         elif len(self._pool.preempted) >= self._settings.max_preempted:
             return None
         for place in self._runnable(plan.order, now_ns, spare_bytes):
-            if plan.order[place].state is ItemState.EXECUTING:
+            item = plan.order[place]
+            if item.state is ItemState.EXECUTING:
+                return None
+            if plan.preempt is OnPreempt.RESTART and not self._leads_after_restart(item, task, now_ns):
                 return None
             self._pool.pause = AskedPause(task_id, now_ns, plan.preempt)
             return Pause(task_id)
         return None
+
+    def _leads_after_restart(self, item: WorkItem, task: LiveTask, now_ns: int) -> bool:
+        """Whether the item would still stand before the members of the executing task once these begin anew.
+
+        A batch stands elsewhere than its members do alone. Where a member would come first again, the restart
+        would only repeat itself, for ever.
+        """
+        anew = {m.request.seq: waiting_item(m.request, 0, self._predictor) for m in task.members}
+        others = [each for each in self._book.items.in_due_order if each.key != task.key]
+        items = sorted([*others, *anew.values()], key=attrgetter("due_at_ns", "tie"))
+        imagined = self._policy.plan(_Imagined(items), now_ns)
+        first = next((each for each in imagined.order if each.key == item.key or each.key in anew), None)
+        return first is not None and first.key == item.key
 
     def _run_prefill(self, order: c.Sequence[WorkItem], now_ns: int) -> Resume | Start | None:
         for place in self._runnable(order, now_ns, 0):

@@ -113,7 +113,7 @@ class ExecutionPool:
             self.executing = None
         else:
             del self.preempted[live.task.task_id]
-        self.book.items.pop(live.key, None)
+        self.book.items.drop(live.key)
 
     def leave(self, member: LiveRequest, live: LiveTask, now_ns: int) -> None:
         """A member's client left: the deadline is made anew from those who stay. Without any, nothing is shown."""
@@ -128,8 +128,8 @@ class ExecutionPool:
             self._post(self.executing_prefill, now_ns)
         for live in self.preempted.values():
             if len(live.members) > 1:
-                item = self.book.items[live.key]
-                if item.due_at_ns - item.remaining_ns <= now_ns:
+                item = self.book.items.get(live.key)
+                if item is not None and item.due_at_ns - item.remaining_ns <= now_ns:
                     self._post(live, now_ns)
 
     def check(self) -> None:
@@ -166,13 +166,13 @@ class ExecutionPool:
     def _post(self, live: LiveTask, now_ns: int) -> None:
         items = self.book.items
         if not live.members:
-            items.pop(live.key, None)
+            items.drop(live.key)
             return
         key = live.members[0].request.seq
         if key != live.key:
-            items.pop(live.key, None)
+            items.drop(live.key)
             live.key = key
-        items[key] = task_item(live, self.batch_deadline, now_ns)
+        items.put(task_item(live, self.batch_deadline, now_ns))
 
 
 def task_item(live: LiveTask, rule: BatchDeadline, now_ns: int) -> WorkItem:

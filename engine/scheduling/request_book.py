@@ -17,6 +17,7 @@ from typing import Final
 from engine.core.batch import Work
 from engine.core.ports import ItemState, Predictor, WorkItem
 from engine.core.request import Request
+from engine.scheduling.live_items import LiveItems
 
 
 class BookError(AssertionError):
@@ -82,7 +83,7 @@ class RequestBook:
     """All live requests, and the work items a policy sees. predictor: prices a waiting request once."""
 
     predictor: Predictor
-    items: dict[int, WorkItem] = field(default_factory=dict)
+    items: LiveItems = field(default_factory=LiveItems)
     waiting: dict[int, LiveRequest] = field(default_factory=dict)
     decoding: dict[str, LiveRequest] = field(default_factory=dict)
     _requests: dict[str, LiveRequest] = field(default_factory=dict)
@@ -126,7 +127,8 @@ class RequestBook:
         if stand not in MOVES[live.stand]:
             raise BookError(f"{live.request.request_id} cannot go from {live.stand} to {stand}")
         if live.stand is Stand.WAITING:
-            del self.waiting[live.request.seq], self.items[live.request.seq]
+            del self.waiting[live.request.seq]
+            self.items.drop(live.request.seq)
         elif live.stand is Stand.DECODING:
             del self.decoding[live.request.request_id]
         live.stand = stand
@@ -156,14 +158,15 @@ class RequestBook:
                 raise BookError(f"{request_id} is {live.stand}, which its place among the decoding denies")
         if len(self._seqs) != len(self._requests):
             raise BookError("sequence numbers and requests differ in number")
-        for key, item in self.items.items():
-            if key != item.key or (key in self.waiting) != (item.state is ItemState.WAITING):
-                raise BookError(f"item {key} is filed wrongly")
+        self.items.check()
+        for item in self.items.in_due_order:
+            if (item.key in self.waiting) != (item.state is ItemState.WAITING):
+                raise BookError(f"item {item.key} is shown as {item.state}, which is wrong")
 
     def _post(self, live: LiveRequest) -> None:
         request = live.request
         self.waiting[request.seq] = live
-        self.items[request.seq] = waiting_item(request, live.context_tokens, self.predictor)
+        self.items.put(waiting_item(request, live.context_tokens, self.predictor))
 
 
 def waiting_item(request: Request, context_tokens: int, predictor: Predictor) -> WorkItem:

@@ -42,7 +42,7 @@ class _View:
 
     @property
     def items(self) -> c.Collection[WorkItem]:
-        return self._book.items.values()
+        return self._book.items.in_due_order
 
     @property
     def executing(self) -> WorkItem | None:
@@ -70,7 +70,7 @@ class Scheduler:
         self._settings = settings
         self._book = RequestBook(self._predictor)
         self._pool = ExecutionPool(self._book, self._predictor, settings.batch_deadline)
-        self._dispatch = Dispatch(batching, self._predictor, settings, activation_bytes, self._book, self._pool)
+        self._dispatch = Dispatch(policy, batching, self._predictor, settings, activation_bytes, self._book, self._pool)
         self._view = _View(self._book, self._pool)
         self._counters = Counters()
         self._clamped_before = 0
@@ -166,7 +166,7 @@ class Scheduler:
         self._counters.arrival_to_decision_ns.extend(max(0, now_ns - at_ns) for at_ns in self._undecided_at_ns)
         self._undecided_at_ns.clear()
         plan: Plan | None = None
-        if self._book.items:
+        if len(self._book.items):
             self._pool.refresh(now_ns)
             plan = self._policy.plan(self._view, now_ns)
             for request, reason in plan.reject:

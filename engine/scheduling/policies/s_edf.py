@@ -4,8 +4,6 @@ from operator import attrgetter
 
 from engine.core.ports import Plan, View, WorkItem
 
-_DUE_FIRST = attrgetter("due_at_ns", "tie")
-_TIE = attrgetter("tie")
 _DUE = attrgetter("due_at_ns")
 
 
@@ -19,7 +17,7 @@ class SlackEDF:
     """
 
     def plan(self, view: View, now_ns: int) -> Plan:
-        """All live items in S-EDF order. O(n log n)."""
+        """All live items in S-EDF order. Linear, since a view comes in order of deadlines: sorts then find it done."""
         feasible: list[WorkItem] = []
         aged: list[WorkItem] = []
         infeasible: list[WorkItem] = []
@@ -34,9 +32,7 @@ class SlackEDF:
                 aged.append(item)
             else:
                 young.append(item)
-        feasible.sort(key=_DUE_FIRST)
-        aged.sort(key=_DUE_FIRST)
-        infeasible.sort(key=_TIE)
+        for rank in (feasible, aged, young):
+            rank.sort(key=_DUE)
         infeasible.sort(key=_DUE, reverse=True)
-        young.sort(key=_DUE_FIRST)
         return Plan(feasible + aged + infeasible + young)
