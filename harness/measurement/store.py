@@ -1,5 +1,6 @@
 """Points on disk: a folder of raw facts per point, written whole or not at all."""
 
+import contextlib
 import csv
 import gzip
 import hashlib
@@ -178,14 +179,26 @@ def _put_in_place(partial: Path, folder: Path) -> None:
     if state is PointState.FINISHED:
         raise PointExistsError(f"point {folder.name} is already finished")
     if state is not PointState.ABSENT:
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".replaced", dir=folder.parent))
-        try:
-            folder.rename(aside)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        _move_aside(folder)
     try:
         partial.rename(folder)
     except OSError as error:
         if point_state(folder) is PointState.FINISHED:
             raise PointExistsError(f"point {folder.name} was finished by another run") from error
         raise
+
+
+def _move_aside(folder: Path) -> None:
+    """Remove a point that is to be redone, but put it back when another run finished it since it was looked at."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".replaced", dir=folder.parent))
+    with contextlib.suppress(FileNotFoundError):  # another run moved it first: nothing is left to remove
+        folder.rename(aside)
+    if point_state(aside) is PointState.FINISHED:
+        try:
+            aside.rename(folder)
+        except OSError:
+            if point_state(folder) is not PointState.FINISHED:
+                raise
+            shutil.rmtree(aside, ignore_errors=True)  # a third run has finished it: one is enough
+        raise PointExistsError(f"point {folder.name} was finished by another run")
+    shutil.rmtree(aside, ignore_errors=True)

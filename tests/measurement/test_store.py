@@ -113,6 +113,50 @@ def test_a_finished_point_is_never_written_over(tmp_path: Path) -> None:
     assert names(tmp_path) == ["p0"]
 
 
+def test_c52_a_point_finished_while_another_run_replaces_its_damaged_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both runs see half a point; the first finishes it before the second moves it aside."""
+    folder = tmp_path / "p0"
+    folder.mkdir()
+    seen: list[PointState] = []
+
+    def seen_before_a_rival_finished(path: Path) -> PointState:
+        state = point_state(path)
+        seen.append(state)
+        if len(seen) == 1:
+            write_point(folder, POINT)
+        return state
+
+    monkeypatch.setattr("harness.measurement.store.point_state", seen_before_a_rival_finished)
+    with pytest.raises(PointExistsError, match="finished by another run"):
+        write_point(folder, dataclasses.replace(POINT, records=()))
+    assert seen[0] is PointState.DAMAGED
+    assert read_point(folder) == POINT
+    assert names(tmp_path) == ["p0"]
+
+
+def test_a_damaged_point_that_another_run_moved_away_first_is_simply_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "p0"
+    folder.mkdir()
+    seen: list[PointState] = []
+
+    def seen_before_it_was_moved(path: Path) -> PointState:
+        state = point_state(path)
+        seen.append(state)
+        if len(seen) == 1:
+            folder.rmdir()
+        return state
+
+    monkeypatch.setattr("harness.measurement.store.point_state", seen_before_it_was_moved)
+    write_point(folder, POINT)
+    assert seen[0] is PointState.DAMAGED
+    assert read_point(folder) == POINT
+    assert names(tmp_path) == ["p0"]
+
+
 def test_c52_of_many_writers_at_once_one_wins_and_nothing_is_torn(tmp_path: Path) -> None:
     outcomes: list[str] = []
 
