@@ -20,7 +20,7 @@ def test_a_clean_run_is_valid() -> None:
 @pytest.mark.parametrize(
     ("report", "name"),
     [
-        ({"sender_lag_p99_ns": 51 * NS_PER_MS}, "sender_lag_p99"),
+        ({"sender_lag_p99_ns": 11 * NS_PER_MS}, "sender_lag_p99"),
         ({"loop_lag_p99_ns": 51 * NS_PER_MS}, "loop_lag_p99"),
         ({"cpu_share": 0.95}, "client_cpu_share"),
         ({"sent_rps": 3.6}, "sent_share"),
@@ -31,7 +31,7 @@ def test_c21_a_slow_client_is_client_bound(report: dict[str, object], name: str)
 
 
 def test_limits_themselves_pass() -> None:
-    report = {"sender_lag_p99_ns": 50 * NS_PER_MS, "loop_lag_p99_ns": 50 * NS_PER_MS, "cpu_share": 0.9}
+    report = {"sender_lag_p99_ns": 10 * NS_PER_MS, "loop_lag_p99_ns": 50 * NS_PER_MS, "cpu_share": 0.9}
     assert tripped(RECORDS, **report, sent_rps=4 * 0.98) == (Verdict.VALID, [])
 
 
@@ -46,15 +46,17 @@ def test_the_rate_of_a_handful_of_requests_is_not_judged() -> None:
     assert tripped(RECORDS[:5], sent_rps=0.3) == (Verdict.VALID, [])
 
 
-@pytest.mark.parametrize("status", [Status.FAILED, Status.REJECTED])
-def test_c25_nothing_but_errors_is_a_failed_server(status: Status) -> None:
+@pytest.mark.parametrize("status", [s for s in Status if s not in (Status.OK, Status.UNSENT)])
+def test_c25_no_success_at_all_is_a_failed_server(status: Status) -> None:
+    """A server that hangs until every client leaves is as broken as one that answers with errors."""
     records = [record(f"r{i}", ttft_ms=None, status=status, reason="HTTP 500") for i in range(40)]
     assert tripped(records) == (Verdict.SERVER_FAILED, ["some_request_served"])
     assert "HTTP 500" in judge(records, client(40)).tripped[0].says
 
 
 def test_overload_is_a_result_not_a_failure() -> None:
-    records = [record(f"r{i}", ttft_ms=None, status=Status.GAVE_UP) for i in range(40)]
+    """One request served late, 39 given up: attainment 0, and worth keeping."""
+    records = [record("first", ttft_ms=900), *(record(f"r{i}", ttft_ms=None, status=Status.GAVE_UP) for i in range(39))]
     assert tripped(records) == (Verdict.VALID, [])
 
 
