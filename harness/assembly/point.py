@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.serving.catalogue import BATCHINGS, POLICIES, PREDICTORS
-from harness.assembly.reading import SettingsError, read, unknown_key
+from harness.assembly.reading import SettingsError, read
 from harness.assembly.settings import (
     DeviceSettings,
     LoadSettings,
@@ -89,11 +89,6 @@ def settings_mapping(point: PointSettings) -> dict[str, Any]:
     return dataclasses.asdict(point)
 
 
-def known_settings(group: type) -> list[str]:
-    """Names of a group's settings."""
-    return sorted(f.name for f in dataclasses.fields(group))
-
-
 def _check_joins(point: PointSettings) -> None:
     if point.device.kind == "cpu" and point.model.dtype == "float16":
         raise SettingsError("model.dtype=float16 conflicts with device.kind=cpu: use float32")
@@ -107,6 +102,3 @@ def _check_joins(point: PointSettings) -> None:
     path = point.workload.path
     if path is not None and not Path(path).is_file():
         raise SettingsError(f"workload.path: there is no file {path}")
-
-
-__all__ = ["SettingsError", "check_system", "known_settings", "read_point", "settings_mapping", "unknown_key"]

@@ -15,7 +15,10 @@ from harness.experiments.profile_step import Profile, profile_of
 from harness.measurement.tables import PointFacts
 from workloads.settings import WorkloadSettings
 
-AXES = ("load.rate_scale", "load.seed", "slo.scale", "workload.path", "device.profile", "device.pin")
+AXES = (
+    "load.rate_scale", "load.seed", "slo.scale", "workload.path", "device.profile", "device.pin",
+    "system.base_url", "system.served_model", "system.api_key_env",
+)  # fmt: skip
 """Settings that have a column of their own, or that change no number: no label needs to name them."""
 LABELLED = {"system": "series", "workload": "workload", "slo": "workload", "load": "protocol", "protocol": "protocol"}
 
@@ -117,7 +120,7 @@ def labels_of(point: PointSettings, user: Mapping[str, str]) -> dict[str, str]:
         "series": point.system.series,
         "workload": point.workload.name,
         "protocol": point.protocol.name,
-        "model": point.model.name,
+        "model": point.system.served_model or point.model.name,
     }
     for key, value in sorted(user.items()):
         group, _, name = key.lstrip("+~").partition(".")

@@ -65,7 +65,8 @@ def profile_of(point: PointSettings, tell: Callable[[str], None], cache: Path = 
     """
     if point.device.profile is not None:
         return read_profile(Path(point.device.profile))
-    path = cache / machine_fingerprint(point) / f"{slug(point.model.checkpoint)}.json"
+    # The longest length is part of the name: a workload with longer prompts gets a profile that reaches them.
+    path = cache / machine_fingerprint(point) / f"{slug(point.model.checkpoint)}_{profiled_tokens(point)}.json"
     if not path.is_file():
         tell(f"profiling {point.model.name} on this machine, once (kept in {path})")
         _measure(point, path)

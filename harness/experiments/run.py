@@ -59,9 +59,9 @@ def run_search(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
 def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """Pauses asked of the engine in this process."""
     # Here, not at the top: it loads torch, which no other kind needs in this process.
-    from harness.experiments import pauses_run
+    from harness.experiments import pause_points
 
-    return pauses_run.run_pauses(job, axes, output)
+    return pause_points.run_pauses(job, axes, output)
 
 
 def _tables(job: Job, output: OutputSettings) -> None:

@@ -1,5 +1,6 @@
 """Points made by hand for tests of what surrounds a measurement."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,8 +45,6 @@ def measured(ready: Prepared, *, met: int = 1, missed: int = 0, interrupted: boo
 
 def profile_text(seconds_per_token: float = 0.0001, device: str = "a test's device") -> str:
     """A profile in which time is proportional to length."""
-    import json
-
     lengths = (1, 64, 256, 512)
     entries = [{"new_tokens": n, "context_tokens": 0, "seconds": n * seconds_per_token} for n in lengths]
     return json.dumps({"model": "cpu_tiny", "device": device, "torch": "0", "prefill": entries, "operators": []})

@@ -18,7 +18,7 @@ from harness.experiments.fingerprint import HASH_DIGITS, fingerprint, slug
 from harness.experiments.locks import machine_to_oneself
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import recorded_settings
-from harness.experiments.pauses import PausesSettings, measure_pauses
+from harness.experiments.pause_rounds import PausesSettings, measure_pauses
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.provenance import provenance
 from harness.measurement.blocking import GRANULARITY_COLUMNS, GranularityFacts, GranularityMeasurement, granularity_row
