@@ -20,7 +20,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "workloads": ("engine.core", "workloads"),
     "harness.loadgen": ("engine.core", "harness.loadgen"),
     "harness.measurement": ("engine.core", "harness.measurement"),
-    "harness.assembly": ("engine", "baselines", "workloads", "harness.loadgen", "harness.measurement", "harness.assembly"),
+    "harness.assembly": (
+        "engine",
+        "baselines",
+        "workloads",
+        "harness.loadgen",
+        "harness.measurement",
+        "harness.assembly",
+    ),
     "harness.experiments": ("engine", "baselines", "workloads", "harness"),
     "figures": ("harness.measurement", "engine.core", "figures"),
 }
@@ -97,7 +104,9 @@ def test_decisions_read_no_environment(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in modules() if inside(module_name(p), BARE_MACHINE)], ids=module_name)
 def test_a_bare_machine_can_import_the_core(path: Path) -> None:
-    top_level = ast.Module(body=[n for n in parsed(path).body if isinstance(n, ast.Import | ast.ImportFrom)], type_ignores=[])
+    top_level = ast.Module(
+        body=[n for n in parsed(path).body if isinstance(n, ast.Import | ast.ImportFrom)], type_ignores=[]
+    )
     for name in imports(top_level):
         assert name.split(".")[0] not in OPTIONAL, f"{module_name(path)} needs {name} at import time"
 
