@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.assembly.point import read_point
 from harness.assembly.reading import SettingsError, read
 from harness.experiments.campaign import OutputSettings, point_folder, tell
 from harness.experiments.cells import Axes
@@ -32,10 +33,11 @@ PROVENANCE = "provenance.json"
 def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """All settings of the study, measured together (their rounds interleave) unless all are there already."""
     asked = read(PausesSettings, job.config.get("pauses"), "pauses")
-    preparer = Preparer(tell, job.user)
-    points = [preparer.prepare(job.compose(one)) for one in axes]
-    if any(ready.settings.system.backend != "engine" for ready in points):
+    configs = [job.compose(one) for one in axes]
+    if any(read_point(config).system.backend != "engine" for config in configs):
         raise SettingsError(f"experiment={job.config['experiment']} pauses the engine itself: system=external has none")
+    preparer = Preparer(tell, job.user)
+    points = [preparer.prepare(config) for config in configs]
     results = Path(output.results)
     folders = [point_folder(results, ready.settings.experiment, study_id(ready, asked)) for ready in points]
     if output.redo or not all(_read(folder) for folder in folders):

@@ -10,8 +10,8 @@ from engine.torch_backend.granularity import Granularity, TileSettings
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.settings import ExecutorSettings
-from harness.experiments.pause_study import PauseStudy, uniform_instants_ns
 from harness.experiments.pause_rounds import even_lengths
+from harness.experiments.pause_study import PauseStudy, uniform_instants_ns
 
 LAYERS = 2
 PROMPTS = [tuple(range(16, 16 + length)) for length in (40, 200, 100)]
