@@ -52,8 +52,9 @@ class EngineReport:
     """What an engine counted since the report was last reset. Durations in nanoseconds.
 
     decisions: scheduling rounds after arrivals and completions (the paper's); other_decisions: after
-        a cancellation, released KV, a failure.
-    blocking_ns: one sample per pause asked, from the decision to Preempted or Completion.
+        a pause that took effect, a cancellation, released KV, a failure.
+    preemptions: pauses that took effect on work that somebody still waits for.
+    blocking_ns: one sample per pause asked, from the decision to Preempted, Completion or Failed.
     arrival_to_decision_ns: one sample per arrival: from the instant the engine had it to its first decision.
     executed_ns: time the executor was busy with tasks.
     predictions_clamped: estimates of the predictor that made no sense and were repaired.
