@@ -122,7 +122,10 @@ class Campaign:
         began_s = time.monotonic()
         point: Point | None = None
         try:
-            with exclusive(folder.with_name(f".{folder.name}.lock")), self._machine():
+            with (
+                exclusive(folder.with_name(f".{folder.name}.lock")),
+                machine_to_oneself(tell, self._output.share_machine),
+            ):
                 measured = await self._measure(ready, folder)
             point = measured.point
             self._say(place, ready, _outcome(measured))
@@ -149,9 +152,6 @@ class Campaign:
             return await measure(ready, folder, self._pool, self._cores, self._interrupt)
         finally:
             _forget_replaced(folder)
-
-    def _machine(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._output.share_machine else machine_to_oneself(tell)
 
     def _account(self, ready: Prepared, spent_s: float) -> None:
         expected_s = ready.expected_s + OVERHEAD_S

@@ -43,7 +43,7 @@ def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     if output.redo or not all(_read(folder) for folder in folders):
         lengths = [row.input_tokens for row in points[0].window.rows]
         tell(f"{asked.per_setting} pauses under each of {len(points)} settings")
-        with machine_to_oneself(tell):
+        with machine_to_oneself(tell, output.share_machine):
             found = measure_pauses(
                 [ready.settings for ready in points], lengths, asked, share_cores(points[0].settings.device)
             )

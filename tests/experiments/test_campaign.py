@@ -1,6 +1,7 @@
 """What surrounds a measurement: skipping, failing, redoing, interrupting, locks. `measure` is replaced."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from harness.experiments import campaign as campaign_module
 from harness.experiments.campaign import Campaign, OutputSettings, point_folder
-from harness.experiments.locks import HeldElsewhereError, exclusive
+from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.measure import Measured
 from harness.experiments.prepare import Prepared
 from harness.experiments.servers import ServerFailedError
@@ -189,3 +190,21 @@ def test_tables_are_rewritten_from_the_raw_points(
     assert any("is damaged" in line for line in told)
     run(monkeypatch, tmp_path, points, Runs())
     assert [p.read_bytes() for p in write_tables(tmp_path, "smoke", None, told.append)] == first
+
+
+def test_a_measurement_waits_for_the_machine_unless_it_may_share_it(tmp_path: Path) -> None:
+    path, told, done = tmp_path / "machine.lock", list[str](), threading.Event()
+
+    def other() -> None:
+        with machine_to_oneself(told.append, path=path):
+            done.set()
+
+    waiting = threading.Thread(target=other)
+    with machine_to_oneself(told.append, path=path):
+        with machine_to_oneself(told.append, share=True, path=path):
+            pass
+        waiting.start()
+        assert not done.wait(0.2)
+    waiting.join(20)
+    assert done.is_set()
+    assert told == ["waiting for another run's point on this machine to end"]
