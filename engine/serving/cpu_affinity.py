@@ -5,11 +5,8 @@ import os
 from engine.serving.settings import SettingsError
 
 
-def pin_to_cpu(cpu: int | None, setting: str) -> None:
-    """Run this process, and threads it starts later, on one CPU only. None: nothing to do.
-
-    Raises SettingsError where the CPU is not available or the platform cannot pin.
-    """
+def require_cpu(cpu: int | None, setting: str) -> None:
+    """Raise SettingsError where this CPU is not available or the platform cannot pin. None: nothing to do."""
     if cpu is None:
         return
     if not hasattr(os, "sched_setaffinity"):
@@ -17,4 +14,10 @@ def pin_to_cpu(cpu: int | None, setting: str) -> None:
     available = sorted(os.sched_getaffinity(0))
     if cpu not in available:
         raise SettingsError(f"{setting}: CPU {cpu} is not available, only {', '.join(map(str, available))}")
-    os.sched_setaffinity(0, {cpu})
+
+
+def pin_to_cpu(cpu: int | None, setting: str) -> None:
+    """Run this process, and threads and children it starts later, on one CPU only. Raises as `require_cpu`."""
+    require_cpu(cpu, setting)
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})

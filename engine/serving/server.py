@@ -18,7 +18,7 @@ from aiohttp import web
 
 from engine.serving import catalogue
 from engine.serving.application import Application, Service
-from engine.serving.cpu_affinity import pin_to_cpu
+from engine.serving.cpu_affinity import pin_to_cpu, require_cpu
 from engine.serving.engine_process import INSTANCE_COMMAND, EngineError, EngineProcess, Phase
 from engine.serving.engine_state import EngineDescription
 from engine.serving.request_body import BodyReader, Limits
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None, instance_command: Sequence[str]
     engine_settings, server_settings = parse_command_line(arguments)
     try:
         catalogue.check(engine_settings)
-        pin_to_cpu(server_settings.server_cpu, "--server-cpu")
+        require_cpu(server_settings.server_cpu, "--server-cpu")
         listener = _listen(server_settings)
         return asyncio.run(_run(engine_settings, server_settings, listener, instance_command))
     except SettingsError as error:
@@ -51,6 +51,8 @@ async def _run(
 ) -> int:
     stop, stop_now = _watch_signals()
     engine = await EngineProcess.launch(engine_settings, instance_command)
+    # Only now: a child inherits the CPUs of its parent, and the engine may be pinned to another one.
+    pin_to_cpu(server_settings.server_cpu, "--server-cpu")
     application = Application(engine, server_settings)
     runner = web.AppRunner(
         application.web_application(), access_log=None, handler_cancellation=True, handle_signals=False

@@ -144,3 +144,11 @@ def test_without_prometheus_client_only_the_metrics_page_is_missing() -> None:
         assert "prometheus-client, which is not installed" in body["error"]["message"]
         assert server.complete([1])[0] == 200
         assert server.state()["open_requests"] == 0
+
+
+def test_pinning_the_server_leaves_the_engine_its_cpus() -> None:
+    own = os.sched_getaffinity(0)
+    cpu = min(own)
+    with running(["--server-cpu", str(cpu)]) as server:
+        assert os.sched_getaffinity(server.process.pid) == {cpu}
+        assert os.sched_getaffinity(server.child_pid()) == own
