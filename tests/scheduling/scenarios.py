@@ -1,8 +1,9 @@
 """Scenarios as data: what happens and in which order work must then execute, on any executor.
 
 A scenario names no instants. Its steps wait for work to execute (`Until`) and then let something happen while it does:
-LONG prompts must take longer than a runner needs to make the next step happen. SLOs are either hopeless (1 ns) or
-so far that no executor misses them; the order among those is the order of `slo_s`.
+a runner must keep what executes from ending before the next step has happened. SLOs are either hopeless (1 ns) or
+so far that no executor misses them; the order among those is the order of `slo_s`. Run by test_scenarios.py here, in
+virtual time, and by tests/torch_backend/test_scenarios.py on a model.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from engine.scheduling.policies.non_preemptive import NonPreemptive
 from engine.scheduling.policies.s_edf import SlackEDF
 from engine.scheduling.policies.srpt import SRPT
 
-LONG = 2000
+LONG = 1000
 SHORT = 20
 HOPELESS_S = 1e-9
 BLOCK_TOKENS = 16
@@ -78,8 +79,8 @@ def arrive(*prompts: Prompt) -> Arrive:
 
 
 def flowprefill_batching() -> Batching:
-    """As published, with a bound of 1000 tokens."""
-    return SLOAwareBatching(0.1, 1000)
+    """As published, with a bound of 500 tokens."""
+    return SLOAwareBatching(0.1, 500)
 
 
 A_LONG = arrive(Prompt("A", LONG, 900.0))
@@ -170,9 +171,9 @@ SCENARIOS: tuple[Scenario, ...] = (
         SlackEDF,
         NoBatching,
         (
-            arrive(Prompt("A", 1000, 900.0)),
+            arrive(Prompt("A", 600, 900.0)),
             Until("A"),
-            arrive(Prompt("B", 1500, 50.0), Prompt("C", SHORT, 100.0)),
+            arrive(Prompt("B", LONG, 50.0), Prompt("C", SHORT, 100.0)),
         ),
         ("A", "C", "~A", "B"),
         kv_blocks=100,
@@ -221,15 +222,15 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "e02 chunked prefill in s_edf order lets an urgent prompt in between two chunks",
         lambda: NonPreemptive(SlackEDF()),
-        lambda: ChunkBatching(1000),
+        lambda: ChunkBatching(500),
         (A_LONG, Until("A"), arrive(Prompt("B", SHORT, 100.0))),
         ("A", "B+A", "A"),
     ),
     Scenario(
         "chunked prefill in order of arrival packs the last chunk with the next prompt",
         lambda: NonPreemptive(FCFS()),
-        lambda: ChunkBatching(800),
-        (A_LONG, Until("A"), arrive(Prompt("B", 300, 100.0), Prompt("C", 200, 50.0))),
+        lambda: ChunkBatching(400),
+        (A_LONG, Until("A"), arrive(Prompt("B", 150, 100.0), Prompt("C", 100, 50.0))),
         ("A", "A", "A+B+C", "C"),
     ),
     Scenario(
