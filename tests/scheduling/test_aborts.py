@@ -2,6 +2,8 @@
 
 import pytest
 
+from baselines.policies.chunked_prefill import ChunkBatching
+from baselines.policies.request_restart import RequestRestart
 from engine.core.commands import Discard, Pause, ReleaseKV, Start
 from engine.core.events import Cancelled
 from engine.core.ports import ItemState
@@ -9,6 +11,7 @@ from engine.scheduling.batching import SLOAwareBatching
 from engine.scheduling.policies.non_preemptive import NonPreemptive
 from engine.scheduling.policies.s_edf import SlackEDF
 from engine.scheduling.scheduler import SchedulerSettings
+from tests.fakes.fake_executor import FakeExecutor
 from tests.scheduling.rig import MS, Rig, request
 
 
@@ -44,7 +47,6 @@ def test_waiting() -> None:
 
 
 def test_a_waiting_continuation_gives_its_kv_back_at_once() -> None:
-    from baselines.policies.chunked_prefill import ChunkBatching
 
     rig = Rig(NonPreemptive(SlackEDF()), ChunkBatching(50))
     rig.arrive(request("A", 150, slo_ns=900 * MS))
@@ -190,8 +192,6 @@ def test_leaving_twice_counts_once() -> None:
 
 
 def test_leaving_while_a_restart_waits_for_its_blocks() -> None:
-    from baselines.policies.request_restart import RequestRestart
-    from tests.fakes.fake_executor import FakeExecutor
 
     rig = Rig(RequestRestart(SlackEDF()), world=FakeExecutor(kv_release_ns=90_000))
     rig.arrive(request("A", 100))

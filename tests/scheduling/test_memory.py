@@ -4,6 +4,7 @@ import pytest
 
 from baselines.policies.chunked_prefill import ChunkBatching
 from engine.core.batch import Task, TaskKind
+from engine.core.commands import Pause
 from engine.core.events import Arrival
 from engine.core.ports import OnPreempt, Plan, Share, View
 from engine.core.request import Request
@@ -226,3 +227,30 @@ def test_prompts_like_one_that_does_not_fit_are_passed_over_without_asking() -> 
     rig.driver.step([Arrival(2, 10_000, Request("late", 300, 2, 21))])
     # At its arrival: 21. In the decision, all stand before A: late does not fit, then one of 20, and that is enough.
     assert asked == [21, 21, 20]
+
+
+def test_blocks_that_come_back_let_waiting_work_preempt() -> None:
+    rig = Rig(settings=SchedulerSettings(10, 10, 100, 95), world=FakeExecutor(kv_release_ns=15_000))
+    # A takes 5 of 10 blocks and is done at 45 000, B takes 5 and starts then. C, the most urgent, needs 3: it comes at
+    # 46 000, when none are free; A's are back at 60 000, and B's next boundary is at 67 500.
+    rig.arrive(request("A", 45, slo_ns=50 * MS), request("B", 45, slo_ns=900 * MS))
+    rig.world.arrive(request("C", 25, slo_ns=100 * MS, at_ns=46_000))
+    rig.drain()
+    assert rig.runs == ["A", "B", "C", "~B"]
+    assert rig.scheduler.report().blocking_ns == (7500,)
+    rig.check_baseline()
+
+
+def test_activations_of_a_discarded_prefill_let_waiting_work_preempt() -> None:
+    rig = Rig(settings=SchedulerSettings(1000, 10, 100, 200), world=FakeExecutor(kv_release_ns=MS))
+    rig.arrive(request("A", 40, slo_ns=900 * MS))
+    rig.arrive(request("B", 40, slo_ns=500 * MS, at_ns=1))
+    rig.step()
+    assert rig.runs == ["A", "B"]
+    now_ns = rig.world.now_ns()
+    rig.arrive(request("C", 30, slo_ns=100 * MS, at_ns=now_ns + 1))  # 20 bytes are free
+    rig.cancel("A")  # now 60 are; its blocks come back much later
+    assert rig.world.commands[-1] == Pause(1)
+    rig.drain()
+    assert rig.runs == ["A", "B", "C", "~B"]
+    rig.check_baseline()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from baselines.policies.request_restart import RequestRestart
 from engine.core.commands import Discard, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, Preempted
 from engine.core.ports import ItemState
@@ -120,8 +121,6 @@ def test_the_number_of_preempted_tasks_is_capped(most: int, runs: list[str]) -> 
 
 
 def test_a_restart_gives_memory_back_and_begins_at_zero_once_the_blocks_are_free() -> None:
-    from baselines.policies.request_restart import RequestRestart
-
     rig = Rig(RequestRestart(SlackEDF()), world=FakeExecutor(kv_release_ns=40_000))
     rig.arrive(request("A", 1000))
     rig.arrive(request("B", 10, slo_ns=5 * MS, at_ns=300_000))
@@ -140,8 +139,6 @@ def test_a_restart_gives_memory_back_and_begins_at_zero_once_the_blocks_are_free
 
 def test_a_restart_that_would_only_repeat_itself_is_not_asked_for() -> None:
     """[B C] as a batch is longer than D alone, but B alone is shorter: D must not throw the batch away for ever."""
-    from baselines.policies.request_restart import RequestRestart
-
     rig = Rig(RequestRestart(SRPT()), SLOAwareBatching(0.0, 100))
     rig.arrive(request("B", 12), request("C", 20))
     assert rig.runs == ["B+C"]
@@ -186,3 +183,35 @@ def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="batch_deadline must be head or earliest_live"):
         SchedulerSettings(1, 16, 1, 10, batch_deadline="latest")  # type: ignore[arg-type]
     assert SETTINGS.batch_deadline == "earliest_live"
+
+
+def test_a_restart_counts_with_the_activations_it_frees() -> None:
+    limits = SchedulerSettings(1000, 16, 100, 10_000)
+    for policy, runs in ((RequestRestart(SlackEDF()), ["A", "B", "A"]), (SlackEDF(), ["A", "B"])):
+        rig = Rig(policy, settings=limits)
+        rig.arrive(request("A", 80))
+        rig.arrive(request("B", 60, slo_ns=MS, at_ns=1))
+        rig.drain()
+        assert rig.runs == runs
+        rig.check_baseline()
+
+
+def test_a_preempted_batch_is_ordered_by_the_next_deadline_once_the_first_is_hopeless() -> None:
+    """[A B] of 200 tokens stands for A, due at 2 ms, until C has held it up for so long that only B can be met."""
+    rig = Rig(batching=SLOAwareBatching(0.0, 1000))
+    rig.arrive(request("Z", 10, slo_ns=MS))
+    rig.arrive(request("A", 100, slo_ns=2 * MS), request("B", 100, slo_ns=9 * MS))
+    rig.world.arrive(request("C", 1900, slo_ns=2 * MS - 30_000, at_ns=20_000))
+    while rig.runs[-1] != "C":
+        assert rig.step()
+
+    def due_of_batch() -> int:
+        return next(each.due_at_ns for each in rig.scheduler._view.items if len(each.members) == 2)
+
+    assert due_of_batch() == 2 * MS
+    rig.arrive(request("D", 10, slo_ns=500 * MS, at_ns=1_800_000))
+    assert due_of_batch() == 2 * MS  # 200 000 ns left, 150 000 of work
+    rig.arrive(request("E", 10, slo_ns=500 * MS, at_ns=1_900_000))
+    assert due_of_batch() == 9 * MS
+    rig.drain()
+    assert rig.runs == ["Z", "A+B", "C", "~A+B", "D+E"]

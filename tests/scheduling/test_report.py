@@ -106,3 +106,16 @@ def test_live_counts_by_state() -> None:
     rig.scheduler.handle([Cancelled(rig.world.now_ns(), 0, "A")], rig.world.now_ns())
     assert rig.scheduler.live.preempted == 0
     assert rig.scheduler.activation_held_bytes == 500
+
+
+def test_events_are_taken_in_their_order_however_they_are_given() -> None:
+    rig = Rig()
+    rig.arrive(request("A", 100))
+    rig.world.arrive(request("B", 10, at_ns=100_000))
+    rig.world.cancel("A", 100_000)
+    events = rig.world.wait()
+    assert len(events) == 3
+    # A is done before its client leaves: completed, not cancelled, and B starts at once.
+    commands = rig.scheduler.handle(events[::-1], rig.world.now_ns())
+    assert [type(command).__name__ for command in commands] == ["ReleaseKV", "Start"]
+    assert rig.scheduler.report().cancelled_requests == 0
