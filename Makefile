@@ -11,6 +11,9 @@ RUN := $(PY) -m harness.experiments.run
 DRAW := $(PY) -m figures.draw
 OUT := outputs/reproduce
 
+# With a CUDA device the same experiments run on the paper's model (dummy weights: timing needs no download).
+GPU = $(shell $(PY) -c 'import torch; print("model=llama3_8b device=cuda" if torch.cuda.is_available() else "")')
+
 export PYTHONUNBUFFERED := 1
 
 .PHONY: help env test lint smoke reproduce reproduce-full figures figures-check claims bench traces checkpoint clean
@@ -44,13 +47,13 @@ smoke: env  ## A few real requests through every system, a table and a figure (<
 	@echo "smoke: figures in outputs/smoke/figures"
 
 reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 30 min, 2 cores or one GPU; resumable)
-	$(RUN) experiment=reproduce output.results=$(OUT)
-	$(RUN) experiment=granularity output.results=$(OUT)
+	$(RUN) experiment=reproduce output.results=$(OUT) $(GPU)
+	$(RUN) experiment=granularity output.results=$(OUT) $(GPU)
 	$(DRAW) --results $(OUT) --out $(OUT)/figures
 	@echo "reproduce: done; figures in $(OUT)/figures, tables in $(OUT)/tables"
 
 reproduce-full: env  ## Everything behind the committed results (hours: see docs/results.md; resumable)
-	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name; done
+	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name $(GPU); done
 	$(MAKE) figures claims
 
 figures: env  ## Redraw every figure from the committed results (< 1 min, no torch, no GPU)
