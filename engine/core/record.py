@@ -54,7 +54,8 @@ class EngineReport:
     decisions: scheduling rounds after arrivals and completions (the paper's); other_decisions: after
         a pause that took effect, a cancellation, released KV, a failure.
     preemptions: pauses that took effect on work that somebody still waits for.
-    blocking_ns: one sample per pause asked, from the decision to Preempted, Completion or Failed.
+    blocking_ns: one sample per pause asked for more urgent work, from the decision to Preempted, Completion or
+        Failed. Stopping work whose clients have left is no preemption and gives none.
     arrival_to_decision_ns: one sample per arrival: from the instant the engine had it to its first decision.
     executed_ns: time the executor was busy with tasks.
     predictions_clamped: estimates of the predictor that made no sense and were repaired.

@@ -77,9 +77,10 @@ def read(lines: c.Iterable[str]) -> tuple[dict[str, Any], c.Iterator[LoggedCall]
     numbered = enumerate(lines, start=1)
     _, first = next(numbered, (1, ""))
     header = _parsed(1, first)
-    if header.get("version") != VERSION:
+    settings = header.get("settings")
+    if header.get("version") != VERSION or not isinstance(settings, dict):
         raise DecisionLogError(f"line 1: not a decision log of version {VERSION}")
-    return dict(header["settings"]), (_call(number, line) for number, line in numbered if line.strip())
+    return settings, (_call(number, line) for number, line in numbered if line.strip())
 
 
 def replay(calls: c.Iterable[LoggedCall], scheduler: Scheduler) -> list[Difference]:
@@ -117,7 +118,7 @@ def _call(number: int, line: str) -> LoggedCall:
             tuple(_event(given) for given in parsed["events"]),
             tuple(_command(given) for given in parsed["commands"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DecisionLogError(f"line {number}: {error!r}") from error
 
 

@@ -65,8 +65,9 @@ class Driver:
         """One scheduling call. The executor hears first: what follows costs the device nothing."""
         now_ns = self._clock.now_ns()
         commands = self._scheduler.handle(events, now_ns)
+        decided_at_ns = self._clock.now_ns()
         self._executor.submit([command for command in commands if isinstance(command, _FOR_EXECUTOR)])
-        self._scheduler.add_scheduling_ns(self._clock.now_ns() - now_ns)
+        self._scheduler.add_scheduling_ns(decided_at_ns - now_ns)
         if self._log is not None:
             self._log.write(now_ns, events, commands)
         for event in events:

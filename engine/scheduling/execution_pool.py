@@ -31,11 +31,15 @@ class LiveTask:
 
 @dataclass(frozen=True, slots=True)
 class AskedPause:
-    """The outstanding pause. then: what becomes of the task once it has stopped."""
+    """The outstanding pause. then: what becomes of the task once it has stopped.
+
+    for_work: more urgent work waits for it; False where all clients of the task have left.
+    """
 
     task_id: int
     at_ns: int
     then: OnPreempt
+    for_work: bool = True
 
 
 @dataclass

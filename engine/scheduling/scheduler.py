@@ -274,7 +274,7 @@ class Scheduler:
             self._discard(task, now_ns)
             self._other_round_due = True
         elif self._pool.pause is None:
-            self._pool.pause = AskedPause(task.task.task_id, now_ns, OnPreempt.PAUSE)
+            self._pool.pause = AskedPause(task.task.task_id, now_ns, OnPreempt.PAUSE, for_work=False)
             self._commands.append(Pause(task.task.task_id))
 
     def _kv_released(self, event: KVReleased) -> None:
@@ -312,7 +312,8 @@ class Scheduler:
         if asked is None or asked.task_id != task_id:
             return None
         self._pool.pause = None
-        self._counters.blocking_ns.append(max(0, at_ns - asked.at_ns))
+        if asked.for_work:
+            self._counters.blocking_ns.append(max(0, at_ns - asked.at_ns))
         return asked
 
     def _over(self, live: LiveRequest) -> None:

@@ -103,7 +103,10 @@ def test_it_is_streamed_line_by_line() -> None:
         ([], "line 1"),
         (["not json"], "line 1"),
         (['{"version": 99, "settings": {}}'], "line 1: not a decision log of version 1"),
+        (['{"version": 1}'], "line 1: not a decision log of version 1"),
         (['{"version": 1, "settings": {}}', "[]"], "line 2: not an object"),
+        (['{"version": 1, "settings": {}}', '{"now_ns": 1, "events": ["Arrival"], "commands": []}'], "line 2"),
+        (['{"version": 1, "settings": {}}', "", '{"now_ns": 1, "events": [], "comm'], "line 3"),  # cut off half-way
         (['{"version": 1, "settings": {}}', '{"now_ns": 1, "events": [{"type": "Birth"}], "commands": []}'], "line 2"),
     ],
 )

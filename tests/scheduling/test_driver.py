@@ -59,7 +59,14 @@ def test_the_executor_hears_only_what_is_for_it_and_before_the_clients() -> None
 
 
 def test_scheduling_time_is_measured_by_the_drivers_clock() -> None:
-    rig = Rig(world=Ticking())
+    """Of `handle` alone: what the executor takes to hear commands is not the scheduler's."""
+
+    class SlowToHear(Ticking):
+        def submit(self, commands: Sequence[ExecutorCommand]) -> None:
+            self.looks += 50
+            super().submit(commands)
+
+    rig = Rig(world=SlowToHear())
     rig.arrive(request("A", 10))
     assert rig.scheduler.report().scheduling_ns == 100
 

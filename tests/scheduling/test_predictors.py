@@ -150,6 +150,7 @@ class Says:
         (math.nan, 0, 1),
         (math.inf, LONGEST_NS, 1),
         (LONGEST_NS + 1, LONGEST_NS, 1),
+        (10**400, LONGEST_NS, 1),  # an integer no float can hold
         (RangeError("too long"), LONGEST_NS, 1),
         (ValueError("cannot convert float NaN to integer"), LONGEST_NS, 1),
     ],

@@ -1,7 +1,5 @@
 """A predictor that cannot hurt the engine: what makes no sense is clamped and counted."""
 
-import math
-
 from engine.core.batch import Work
 from engine.core.clock import NS_PER_S
 from engine.core.ports import Predictor
@@ -30,7 +28,7 @@ class GuardedPredictor:
         if 0 <= value <= LONGEST_NS:
             return int(value)
         self.clamped += 1
-        return 0 if math.isnan(value) or value < 0 else LONGEST_NS
+        return LONGEST_NS if value > LONGEST_NS else 0
 
     def observe(self, work: Work, executed_ns: int) -> None:
         """Passed on."""
