@@ -34,6 +34,13 @@ def four_operators(task: Task) -> list[int]:
     return [250 * task.new_tokens] * 4
 
 
+def uneven_operators(task: Task) -> list[int]:
+    """The same time in two layers of a long and a short operator, and one operator around them."""
+    if task.kind is TaskKind.DECODE_STEP:
+        return four_operators(task)
+    return [part * task.new_tokens for part in (50, 300, 100, 300, 100, 150)]
+
+
 @dataclass
 class _Held:
     task: Task

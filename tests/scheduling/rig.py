@@ -13,7 +13,9 @@ from engine.core.slo import SLO
 from engine.scheduling.batching import NoBatching
 from engine.scheduling.decision_log import DecisionLog, read, replay
 from engine.scheduling.driver import Driver
+from engine.scheduling.execution_pool import prefill_task
 from engine.scheduling.policies.s_edf import SlackEDF
+from engine.scheduling.request_book import LiveRequest, waiting_item
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from tests.fakes.fake_executor import FakeExecutor
 
@@ -146,9 +148,23 @@ class Rig:
         if self._complete and pool.executing is None:
             assert not pool.preempted, "idle while a task is preempted"
             assert not book.decoding, "idle while requests decode"
-            order = sorted(book.items.in_due_order, key=lambda each: each.key)
-            fitting = scheduler._dispatch._runnable(order, self.world.now_ns(), 0)
-            assert next(fitting, None) is None, "idle while something that fits waits"
+            assert not any(self._fits_alone(each) for each in book.waiting.values()), "idle while what fits waits"
+
+    def _fits_alone(self, live: LiveRequest) -> bool:
+        """Worked out from the books of the world, not by the scheduler's own rules."""
+        _, batching, limits, activation_bytes = self._parts
+        if live.missing_blocks > limits.kv_blocks - sum(
+            -(-each.request.total_tokens // limits.block_tokens)
+            for each in self.scheduler._book.requests
+            if each.request.request_id in self.world.kv_holders | self.world.kv_releasing
+        ):
+            return False
+        waiting = waiting_item(live.request, live.context_tokens, self.predictor)
+
+        def fits(shares: Sequence[Share]) -> bool:
+            return activation_bytes(prefill_task(0, shares)) <= limits.activation_capacity_bytes
+
+        return bool(batching.select((waiting,), fits, self.predictor, self.world.now_ns()))
 
     def check_baseline(self) -> None:
         """Nothing live, nothing held."""

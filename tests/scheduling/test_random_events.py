@@ -1,5 +1,6 @@
 """Random arrivals, aborts, failures and memory shortages against a scheduler in a fake world."""
 
+import dataclasses
 import random
 from collections.abc import Callable
 
@@ -11,18 +12,46 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from baselines.policies.chunked_prefill import ChunkBatching
 from baselines.policies.distserve import TokenLimitedBatching, distserve_order
 from baselines.policies.request_restart import RequestRestart
+from engine.core.batch import Task
 from engine.core.ports import Batching, Policy
 from engine.core.request import Request
 from engine.core.slo import SLO
 from engine.scheduling.batching import NoBatching, SLOAwareBatching
 from engine.scheduling.policies.edf import EDF
 from engine.scheduling.policies.fcfs import FCFS
+from engine.scheduling.policies.keyed import KeyPolicy
 from engine.scheduling.policies.non_preemptive import NonPreemptive
 from engine.scheduling.policies.s_edf import SlackEDF
 from engine.scheduling.policies.srpt import SRPT
 from engine.scheduling.scheduler import SchedulerSettings
-from tests.fakes.fake_executor import FakeExecutor, four_operators
+from engine.scheduling.slack import BatchDeadline
+from tests.fakes.fake_executor import FakeExecutor, four_operators, uneven_operators
 from tests.scheduling.rig import Rig
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "s_edf": SlackEDF,
+    "edf": EDF,
+    "fcfs": FCFS,
+    "srpt": SRPT,
+    "last come": lambda: KeyPolicy(lambda work, now_ns: -work.arrived_at_ns),
+}
+PREEMPT: dict[str, Callable[[Policy], Policy]] = {
+    "pause": lambda policy: policy,
+    "restart": RequestRestart,
+    "never": NonPreemptive,
+}
+BATCHINGS: dict[str, Callable[[], Batching]] = {
+    "none": NoBatching,
+    "slo_aware": lambda: SLOAwareBatching(0.1, 64),
+    "token_limited": lambda: TokenLimitedBatching(64),
+    "chunks": lambda: ChunkBatching(16),
+}
+OPERATORS: dict[str, Callable[[Task], list[int]]] = {
+    "none": lambda task: [sum(four_operators(task))],
+    "layer": four_operators,
+    "operator": uneven_operators,
+}
+"""Operator times by granularity: a task stops between two of them only."""
 
 SYSTEMS: dict[str, Callable[[], tuple[Policy, Batching]]] = {
     "flowprefill": lambda: (SlackEDF(), SLOAwareBatching(0.1, 64)),
@@ -49,23 +78,35 @@ class RandomEvents(RuleBasedStateMachine):
     """Ids A0, A1, ...; every accepted request must end exactly once, and memory come back whole."""
 
     @initialize(
-        system=st.sampled_from(sorted(SYSTEMS)),
+        policy=st.sampled_from(sorted(POLICIES)),
+        preempt=st.sampled_from(sorted(PREEMPT)),
+        batching=st.sampled_from(sorted(BATCHINGS)),
+        granularity=st.sampled_from(sorted(OPERATORS)),
         rule=st.sampled_from(["head", "earliest_live"]),
         release_ns=st.sampled_from([0, 700, 40_000]),
         failing=st.sets(st.integers(0, 25), max_size=4),
     )
-    def begin(self, system: str, rule: str, release_ns: int, failing: set[int]) -> None:
-        policy, batching = SYSTEMS[system]()
-        limits = {name: getattr(WORLD, name) for name in WORLD.__dataclass_fields__}
+    def begin(
+        self,
+        policy: str,
+        preempt: str,
+        batching: str,
+        granularity: str,
+        rule: BatchDeadline,
+        release_ns: int,
+        failing: set[int],
+    ) -> None:
+        operators = OPERATORS[granularity]
         world = FakeExecutor(
-            fails_at=lambda task: (
-                task.task_id % 3 if task.task_id in failing and len(four_operators(task)) > 1 else None
-            ),
+            operators,
+            fails_at=lambda task: task.task_id % len(operators(task)) if task.task_id in failing else None,
             kv_release_ns=release_ns,
             output_tokens={f"A{seq}": 2 for seq in range(0, 400, 5)},
         )
-        self.rig = Rig(policy, batching, SchedulerSettings(**{**limits, "batch_deadline": rule}), world)
+        limits = dataclasses.replace(WORLD, batch_deadline=rule)
+        self.rig = Rig(PREEMPT[preempt](POLICIES[policy]()), BATCHINGS[batching](), limits, world)
         self.sent: list[Request] = []
+        self.left: set[str] = set()
 
     @rule(
         lengths=st.lists(
@@ -88,18 +129,19 @@ class RandomEvents(RuleBasedStateMachine):
     @rule(which=st.integers(0, 400), wait_ns=st.sampled_from([0, 0, 300]))
     def cancel(self, which: int, wait_ns: int) -> None:
         request_id = f"A{len(self.sent) - 1 - which}" if which < len(self.sent) else "nobody"
+        self.left.add(request_id)
         self.rig.world.cancel(request_id, self.rig.world.now_ns() + wait_ns)
         self.rig.step()
 
     @rule()
     def duplicate(self) -> None:
-        live = [each.request for each in self.rig.scheduler._book.requests]
-        if live:
-            at_ns = self.rig.world.now_ns()
-            before = len(self.rig.scheduler._book.requests)
-            self.rig.world.arrive(Request(live[0].request_id, 10_000 + len(self.sent), at_ns, 3))
+        book = self.rig.scheduler._book.requests
+        live = [each.request.request_id for each in book if not each.ended]
+        stays = [name for name in live if name not in self.left]
+        if stays:
+            self.rig.world.arrive(Request(stays[0], 10_000 + len(self.sent), self.rig.world.now_ns(), 3))
             self.rig.step()
-            assert len(self.rig.scheduler._book.requests) <= before
+            assert "live already" in self.rig.sink.rejections[stays[0]]
 
     @rule(times=st.integers(1, 6))
     def go_on(self, times: int) -> None:
@@ -112,19 +154,31 @@ class RandomEvents(RuleBasedStateMachine):
         self.rig.drain()
         self.rig.check_baseline()
         self.rig.check_replay()
-        report = self.rig.scheduler.report()
-        ended = report.completed_requests + report.failed_requests + report.cancelled_requests + report.rejected
-        duplicates = report.rejected - len(self.rig.sink.rejections.keys() - self._live_duplicates())
-        assert ended - duplicates == len(self.sent)
+        report, sink = self.rig.scheduler.report(), self.rig.sink
+        refused = {name for name, reason in sink.rejections.items() if "live already" not in reason}
+        ended = report.completed_requests + report.failed_requests + report.cancelled_requests + len(refused)
+        assert ended == len(self.sent)
+        for request in self.sent:
+            self.check_end(request, request.request_id in refused)
 
-    def _live_duplicates(self) -> set[str]:
-        return {name for name, reason in self.rig.sink.rejections.items() if "live already" in reason}
+    def check_end(self, request: Request, refused: bool) -> None:
+        """It ended once, and whoever stayed got all tokens and nothing after the last."""
+        sink, name = self.rig.sink, request.request_id
+        ends = [output.finish_reason for output in sink.tokens.get(name, []) if output.finish_reason]
+        failed, left = name in sink.failures, name in self.left
+        times = len(ends) + failed + refused
+        assert times == 1 or (left and times == 0)
+        if ends and not left:
+            tokens = [output.token_id for output in sink.tokens[name] if output.token_id is not None]
+            assert tokens == list(range(1, len(tokens) + 1))
+            assert len(tokens) == min(request.max_tokens, 2 if request.seq % 5 == 0 else request.max_tokens)
+            assert sink.tokens[name][-1].finish_reason == ends[0]
 
 
 RandomEvents.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-test_random_events = RandomEvents.TestCase
+test_e03_invariants_hold_after_every_random_event = RandomEvents.TestCase
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
