@@ -285,8 +285,7 @@ class Scheduler:
         live.missing_blocks = live.blocks
         if live.stand is Stand.RELEASING:
             self._book.forget(live)
-        idle_for_want_of_memory = self._pool.executing is None and bool(self._book.waiting)
-        self._other_round_due |= self._dispatch.short_of_memory or idle_for_want_of_memory
+        self._other_round_due |= self._dispatch.short_of_memory
 
     # What events have in common.
 

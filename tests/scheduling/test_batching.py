@@ -48,6 +48,16 @@ def test_the_first_that_breaks_the_time_bound_ends_the_walk() -> None:
     assert taken(SLOAwareBatching(0.1, 5000), head, item(2, FAR, tokens=450), item(3, FAR, tokens=10)) == [1]
 
 
+def test_the_time_bound_ends_the_walk_also_where_memory_is_short() -> None:
+    def without_the_second(shares: Sequence[Share]) -> bool:
+        return all(share.item.key != 2 for share in shares)
+
+    head = item(1, 1_000_000, tokens=500, slo=1_000_000)
+    others = [item(2, FAR, tokens=300), item(3, FAR, tokens=450), item(4, FAR, tokens=10)]
+    # The second would be in time but has no memory, the third has memory but would be late.
+    assert taken(SLOAwareBatching(0.1, 5000), head, *others, fits=without_the_second) == [1]
+
+
 def test_what_does_not_fit_in_memory_is_passed_over() -> None:
     items = [item(1, FAR, tokens=10), item(2, FAR, tokens=90), item(3, FAR, tokens=15), item(4, FAR, tokens=6)]
     assert taken(SLOAwareBatching(0.1, 500), *items, fits=within(30)) == [1, 3]

@@ -254,3 +254,28 @@ def test_activations_of_a_discarded_prefill_let_waiting_work_preempt() -> None:
     rig.drain()
     assert rig.runs == ["A", "B", "C", "~B"]
     rig.check_baseline()
+
+
+def test_a_decode_step_shrinks_until_it_fits() -> None:
+    rig = Rig(settings=SchedulerSettings(100, 10, 2, 95))  # two rows
+    rig.arrive(*(request(name, 2, max_tokens=2) for name in "ABC"))
+    rig.drain()
+    assert rig.runs == ["A", "B", "C", "A", "B+C"]
+    rig.check_baseline()
+
+
+def test_a_longer_prompt_runs_where_a_later_chunk_has_too_much_behind_it() -> None:
+    """What a chunk holds may grow with its context: a refused chunk says nothing of a prompt that begins."""
+
+    def bytes_of(task: Task) -> int:
+        return sum(s.new_tokens + s.context_tokens for s in task.sequences)
+
+    rig = Rig(SlackEDF(), ChunkBatching(40), SchedulerSettings(100, 10, 100, 200), activation_bytes=bytes_of)
+    rig.arrive(request("A", 40, slo_ns=900 * MS))
+    rig.arrive(request("B", 70, slo_ns=100 * MS, at_ns=1))  # 40 at first, then 30 after 40
+    rig.step()
+    assert rig.runs == ["A", "B"]
+    rig.arrive(request("C", 35, slo_ns=500 * MS, at_ns=rig.world.now_ns() + 1))
+    rig.drain()
+    # B's second chunk needs 70 bytes beside A's 40 and waits; C is longer than 30 and fits.
+    assert rig.runs == ["A", "B", "C", "~A", "B"]

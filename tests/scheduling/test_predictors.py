@@ -55,6 +55,16 @@ def test_fit_drops_an_outlier_and_fits_again() -> None:
         assert fitted.estimate_ns(Work(((n, 0),))) == pytest.approx(seconds(n) * NS_PER_S, rel=0.02)
 
 
+def test_fit_keeps_noisy_samples_when_most_of_them_look_like_outliers() -> None:
+    """Three of every four are 10 % off: dropping those would trust the one in four."""
+    noise = (1.1, 0.9, 1.1, 0.9, 1.1, 0.9, 1.1, 0.9)
+    samples = [PrefillSample(n, 0, seconds(n) * noise[n % 8]) for n in range(100, 4100, 250)]
+    samples += [PrefillSample(n, 0, seconds(n) * noise[(n + 1) % 8]) for n in range(100, 4100, 250)]
+    fitted = fit(samples)
+    for n in (100, 1000, 4000):
+        assert fitted.estimate_ns(Work(((n, 0),))) == pytest.approx(seconds(n) * NS_PER_S, rel=0.02)
+
+
 def test_fit_is_never_negative_and_never_falls() -> None:
     """Times that bend down at both ends would give a cubic with negative coefficients."""
     samples = [PrefillSample(n, 0, t) for n, t in ((16, 0.001), (64, 0.03), (256, 0.04), (1024, 0.045), (4096, 0.046))]

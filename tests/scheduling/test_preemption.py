@@ -215,3 +215,29 @@ def test_a_preempted_batch_is_ordered_by_the_next_deadline_once_the_first_is_hop
     assert due_of_batch() == 9 * MS
     rig.drain()
     assert rig.runs == ["Z", "A+B", "C", "~A+B", "D+E"]
+
+
+def test_paused_time_is_not_executed_time_once_it_goes_on() -> None:
+    rig = Rig()
+    rig.arrive(request("A", 1000))
+    rig.arrive(request("B", 400, slo_ns=5 * MS, at_ns=1))
+    rig.step()
+    rig.step()
+    assert rig.runs == ["A", "B", "~A"]  # stopped at 250 000, goes on at 650 000
+    rig.arrive(request("C", 10, at_ns=700_000))
+    rig.step()  # the first step took B's blocks back
+    item = rig.scheduler._view.executing
+    assert item is not None
+    assert item.remaining_ns == 1_000_000 - 250_000 - 50_000
+
+
+def test_a_batch_arrived_when_its_earliest_member_did() -> None:
+    rig = Rig(batching=SLOAwareBatching(0.1, 1000))
+    rig.arrive(request("Z", 100))
+    rig.arrive(request("B", 10, slo_ns=900 * MS, at_ns=5))
+    rig.arrive(request("A", 10, slo_ns=100 * MS, at_ns=9))
+    rig.step()
+    assert rig.runs == ["Z", "A+B"]
+    item = rig.scheduler._view.executing
+    assert item is not None
+    assert (item.members[0].request_id, item.arrived_at_ns) == ("A", 5)
