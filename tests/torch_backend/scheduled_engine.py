@@ -1,5 +1,6 @@
 """The real scheduler, driver and executor on one model, driven step by step by a test. No step depends on timing."""
 
+import io
 import threading
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,7 @@ from engine.core.events import Arrival, Cancelled, Completion, Event, Output
 from engine.core.ports import Batching, Policy
 from engine.core.request import Request
 from engine.core.slo import SLO
+from engine.scheduling.decision_log import DecisionLog, read, replay
 from engine.scheduling.driver import Driver
 from engine.scheduling.predictors.polynomial import PolynomialPredictor
 from engine.scheduling.scheduler import Scheduler, SchedulerSettings
@@ -52,8 +54,13 @@ class ScheduledEngine:
         self.executor = TorchExecutor(model, backend, self.clock, self.queue.put)
         limits = SchedulerSettings(kv_blocks, block_tokens, activation_capacity_bytes, model.shape.max_positions)
         predictor = PolynomialPredictor((0.0, token_ns / 1e9, 0.0, 0.0))
-        self.scheduler = Scheduler(policy, batching, predictor, limits, self.executor.activation_bytes)
-        self.driver = Driver(self.scheduler, self, self.queue, self.clock, self)
+
+        def fresh() -> Scheduler:
+            return Scheduler(policy, batching, predictor, limits, self.executor.activation_bytes)
+
+        self._fresh, self._log_file = fresh, io.StringIO()
+        self.scheduler = fresh()
+        self.driver = Driver(self.scheduler, self, self.queue, self.clock, self, DecisionLog(self._log_file, {}))
         self.commands: list[ExecutorCommand] = []
         self.executing: Task | None = None
         self.live: dict[str, Request] = {}
@@ -107,6 +114,11 @@ class ScheduledEngine:
         assert (self.executor._held, self.executor._requests, self.executor._release_later) == ({}, {}, set())
         self.scheduler.check()
         self.executor.check()
+
+    def check_replay(self) -> None:
+        """A fresh scheduler, fed the decision log of this real run, gives the same commands."""
+        _, calls = read(self._log_file.getvalue().splitlines())
+        assert replay(calls, self._fresh()) == []
 
     @property
     def runs(self) -> tuple[str, ...]:

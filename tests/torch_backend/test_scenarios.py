@@ -68,3 +68,4 @@ def test_a_model_executes_in_the_order_the_scenario_says(
         arrived = [each.name for step in scenario.steps if isinstance(step, Arrive) for each in step.prompts]
         assert sorted(engine.completed) == sorted(set(arrived) - left - set(scenario.rejected))
         engine.check_baseline()
+        engine.check_replay()

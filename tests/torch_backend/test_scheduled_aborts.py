@@ -84,6 +84,7 @@ def test_e09_aborts_at_random_states_leave_all_memory_free(
     engine.drain()
     engine.executor.close()
     engine.check_baseline()
+    engine.check_replay()
     report = engine.scheduler.report()
     assert (report.rejected, report.failed_requests) == (0, 0)
     assert report.cancelled_requests + report.completed_requests == number
