@@ -45,10 +45,12 @@ def test_c17_waiting_inside_the_client_counts_in_ttft():
 
 
 def test_c19_three_hundred_at_once_are_all_in_flight():
-    result, server = played(after(1.5), plans(300))
+    held_ms = 3_000
+    result, server = played(after(held_ms / 1000), plans(300), request_timeout_s=60.0, drain_s=60.0)
     arrivals = [seen.arrived_at_ns for seen in server.seen]
     assert len(arrivals) == 300
-    assert max(arrivals) - min(arrivals) < 1_000 * MS
+    # A hidden limit would hold the next request back until the first answer.
+    assert max(arrivals) - min(arrivals) < held_ms * MS
     assert statuses(result) == [Status.OK] * 300
 
 
