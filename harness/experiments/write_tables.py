@@ -1,9 +1,10 @@
-"""results/tables/NAME.csv and NAME_max_goodput.csv, rewritten from the raw points of the experiment."""
+"""The tables NAME.csv, NAME_max_goodput.csv and NAME_ratios.csv, rewritten from the raw points of an experiment."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
+from harness.measurement.ratio_table import ratio_table, write_ratios
 from harness.measurement.store import PointState, StoreError, point_state, read_point
 from harness.measurement.table_file import Row, TableError
 from harness.measurement.tables import point_row, write_points
@@ -11,7 +12,7 @@ from harness.measurement.verdict import judge
 
 
 def write_tables(results: Path, experiment: str, reference: str | None, tell: Callable[[str], None]) -> list[Path]:
-    """Write both tables; returns their paths. A point that cannot be read is told and left out.
+    """Write the tables; returns their paths. A point that cannot be read is told and left out.
 
     reference: the series whose max goodput the others are held against.
     """
@@ -28,6 +29,10 @@ def write_tables(results: Path, experiment: str, reference: str | None, tell: Ca
         return paths
     paths.append(tables / f"{experiment}_max_goodput.csv")
     write_max_goodput(paths[1], found)
+    ratios = ratio_table(rows)
+    if ratios:
+        paths.append(tables / f"{experiment}_ratios.csv")
+        write_ratios(paths[2], ratios)
     return paths
 
 
