@@ -52,7 +52,7 @@ reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 3
 	$(DRAW) --results $(OUT) --out $(OUT)/figures
 	@echo "reproduce: done; figures in $(OUT)/figures, tables in $(OUT)/tables"
 
-reproduce-full: env  ## Everything behind the committed results (hours: see docs/results.md; resumable)
+reproduce-full: env  ## Everything behind the committed results (about 4 hours, 2 cores; docs/results.md; resumable)
 	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name $(GPU); done
 	$(MAKE) figures claims
 
