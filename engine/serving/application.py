@@ -213,6 +213,11 @@ async def _errors_as_json(request: web.Request, handler: Callable[[web.Request],
         return web.json_response(
             ApiError(413, f"the body is larger than the limit of {limit} bytes").body(), status=413
         )
+    except web.RequestPayloadError:
+        # aiohttp could not undo the Content-Encoding or the chunks: the sender's doing
+        return web.json_response(
+            ApiError(400, "the body does not match its Content-Encoding or Transfer-Encoding").body(), status=400
+        )
     except web.HTTPException as error:
         sentence = f"{request.method} {request.path}: {error.reason}"
         return web.json_response(ApiError(error.status, sentence).body(), status=error.status)

@@ -14,8 +14,11 @@ def read_object(body: bytes) -> dict[str, Any]:
         given = json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body is not valid UTF-8 (byte {error.start})") from error
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         raise ApiError(400, f"the body is not valid JSON ({error})") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else "a number has too many digits"
+        raise ApiError(400, f"the body is not valid JSON for this server ({reason})") from error
     if not isinstance(given, dict):
         raise ApiError(400, f"the body must be a JSON object, got {_shown(given)}")
     return given

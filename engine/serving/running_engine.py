@@ -24,6 +24,7 @@ from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
 from engine.torch_backend.executor import TorchExecutor
 from engine.torch_backend.granularity import Granularity, TileSettings
+from engine.torch_backend.kv_cache import KVMemoryError
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.models.shape import ModelLoadError
@@ -65,7 +66,7 @@ def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[Runnin
         layers = model.shape.layers
         profile = read_timings(Path(settings.profile), layers) if settings.profile else None
         clock, events = MonotonicClock(), EventQueue()
-        executor = TorchExecutor(model, _executor_settings(settings), clock, events.put)
+        executor = _executor(model, settings, clock, events)
         held.callback(executor.close)
         max_context_tokens = min(
             settings.max_context_tokens, model.shape.max_positions, settings.kv_blocks * settings.block_tokens
@@ -123,6 +124,13 @@ def _executor_settings(settings: EngineSettings) -> ExecutorSettings:
         block_tokens=settings.block_tokens,
         threads=settings.threads,
     )
+
+
+def _executor(model: Llama, settings: EngineSettings, clock: MonotonicClock, events: EventQueue) -> TorchExecutor:
+    try:
+        return TorchExecutor(model, _executor_settings(settings), clock, events.put)
+    except KVMemoryError as error:
+        raise SettingsError(f"--kv-blocks: {error}") from error
 
 
 def _warm_up(executor: TorchExecutor, events: EventQueue, most_tokens: int, brief: bool) -> list[PrefillSample]:

@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.model not in model_names():
         parser.error(f"--model: {given.model} is not one of {', '.join(model_names())}")
+    if not 0 <= given.seed < 2**63:
+        parser.error(f"--seed must be between 0 and {2**63 - 1}, got {given.seed}")
     try:
         write_checkpoint(given.model, given.out, given.seed)
     except (ModelLoadError, OSError) as error:

@@ -1,5 +1,6 @@
 """The paged KV cache: block tensors, and each request's table of blocks."""
 
+import math
 from collections.abc import Set
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ import torch
 from engine.torch_backend.block_pool import BlockPool, KVExhaustedError
 from engine.torch_backend.models.shape import ModelShape
 
-__all__ = ["KVCache", "KVExhaustedError", "Slots"]
+__all__ = ["KVCache", "KVExhaustedError", "KVMemoryError", "Slots"]
 
 Slots = slice | torch.Tensor
 """Positions in the cache: a slice where the blocks lie side by side, else an index tensor."""
@@ -23,6 +24,10 @@ class _Table:
     index: torch.Tensor | None
 
 
+class KVMemoryError(RuntimeError):
+    """The device has no room for the blocks asked for; the message states how much they need."""
+
+
 class KVCache:
     """Keys and values of every layer, [slots, kv_heads, head_dim] each; slot = block x block_tokens + offset."""
 
@@ -30,8 +35,15 @@ class KVCache:
         self, shape: ModelShape, blocks: int, block_tokens: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         size = (blocks * block_tokens, shape.kv_heads, shape.head_dim)
-        self.keys = [torch.empty(size, device=device, dtype=dtype) for _ in range(shape.layers)]
-        self.values = [torch.empty(size, device=device, dtype=dtype) for _ in range(shape.layers)]
+        needed_bytes = 2 * shape.layers * math.prod(size) * dtype.itemsize
+        try:
+            self.keys = [torch.empty(size, device=device, dtype=dtype) for _ in range(shape.layers)]
+            self.values = [torch.empty(size, device=device, dtype=dtype) for _ in range(shape.layers)]
+        except RuntimeError as error:
+            # torch has no narrower error on a CPU; an empty tensor fails for no other reason.
+            raise KVMemoryError(
+                f"{blocks} KV blocks of {block_tokens} tokens need {needed_bytes:,} bytes, more than {device} has"
+            ) from error
         self.block_tokens = block_tokens
         self._device = device
         self._pool = BlockPool(blocks)

@@ -178,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for option in ("max_tokens", "threads", "rounds"):
         if getattr(given, option) < 1:
             parser.error(f"--{option.replace('_', '-')} must be at least 1")
+    if given.max_tokens < LENGTHS[0]:
+        parser.error(f"--max-tokens must be at least {LENGTHS[0]}, the shortest prefill that is measured")
     try:
         content = profile(given.model, given.device, given.max_tokens, given.threads, given.rounds)
         given.out.parent.mkdir(parents=True, exist_ok=True)

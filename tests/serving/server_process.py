@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,19 @@ class ServerProcess:
         self.process = process
         self.port = port
 
-    def call(self, method: str, path: str, body: Any = None, timeout_s: float = 30.0) -> tuple[int, Any]:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        timeout_s: float = 30.0,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
         """Status and JSON of one exchange; `body` may be raw bytes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
         try:
             raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-            connection.request(method, path, raw)
+            connection.request(method, path, raw, headers or {})
             response = connection.getresponse()
             return response.status, json.loads(response.read())
         finally:

@@ -66,6 +66,8 @@ def test_a_model_the_engine_does_not_know_is_one_sentence() -> None:
     [
         ({"profile": "nowhere.json"}, "--profile nowhere.json: cannot be read"),
         ({"decision_log": "nowhere/log.jsonl"}, "--decision-log nowhere/log.jsonl: cannot be written"),
+        ({"kv_blocks": 2**39}, f"--kv-blocks: {2**39} KV blocks of 16 tokens need "),
+        ({"kv_blocks": 2**40, "block_tokens": 2**20}, f"--kv-blocks: {2**40} KV blocks of {2**20} tokens need "),
         ({"kv_blocks": 1, "block_tokens": 2}, "--predictor polynomial cannot be fitted: "),
     ],
 )

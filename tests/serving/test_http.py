@@ -189,8 +189,8 @@ def test_bad_messages(server: ServerProcess, messages: object) -> None:
         (b"[1]", "must be a JSON object, got a list of 1"),
         (b'"x"', "must be a JSON object"),
         (b'{"prompt": "\xff\xfe"}', "not valid UTF-8 (byte 12)"),
-        (b'{"prompt": ' + b"[" * 100_000, "not valid JSON"),
-        (b'{"max_tokens": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b'{"prompt": ' + b"[" * 100_000, "(nested too deep)"),
+        (b'{"max_tokens": ' + b"9" * 5000 + b"}", "(a number has too many digits)"),
     ],
 )
 def test_a_body_that_is_no_json_object(server: ServerProcess, body: bytes, words: str) -> None:
@@ -198,6 +198,12 @@ def test_a_body_that_is_no_json_object(server: ServerProcess, body: bytes, words
     assert status == 400
     assert words in answer["error"]["message"]
     assert len(answer["error"]["message"]) < 300
+
+
+def test_a_body_that_does_not_match_its_encoding(server: ServerProcess) -> None:
+    status, answer = server.call("POST", "/v1/completions", b"not gzip", headers={"Content-Encoding": "gzip"})
+    assert status == 400
+    assert "Content-Encoding" in answer["error"]["message"]
 
 
 def test_a_body_over_the_limit(server: ServerProcess) -> None:

@@ -38,7 +38,9 @@ def test_json_gives_settings_back() -> None:
         ({"engine_cpu": "x"}, "engine_cpu must be int or null, got 'x'"),
         ({"alpha": 1.5}, "alpha must be between 0 and 1, got 1.5"),
         ({"alpha": float("nan")}, "alpha must be between 0 and 1, got nan"),
-        ({"block_tokens": 0}, "block_tokens must be at least 1, got 0"),
+        ({"block_tokens": 0}, f"block_tokens must be between 1 and {2**20}, got 0"),
+        ({"chunk_tokens": 0}, "chunk_tokens must be at least 1, got 0"),
+        ({"weights_seed": 2**63}, f"weights_seed must be between 0 and {2**63 - 1}, got {2**63}"),
     ],
 )
 def test_a_wrong_setting_is_named(given: dict[str, object], sentence: str) -> None:

@@ -198,3 +198,13 @@ def test_a_folder_without_tokenizer_is_named(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelLoadError, match="cannot read the tokenizer"):
         load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_no_generator_takes_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        checkpoint.main(["--model", "cpu_tiny", "--out", str(tmp_path / "x"), "--seed", str(seed)])
+    assert ended.value.code == 2
+    assert f"--seed must be between 0 and {2**63 - 1}, got {seed}" in capsys.readouterr().err

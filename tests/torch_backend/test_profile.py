@@ -30,3 +30,19 @@ def test_mistakes_are_one_sentence(
     assert profile.main([*wrong, "--out", str(tmp_path / "x.json")]) == 2
     assert sentence in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (["--max-tokens", "1"], f"--max-tokens must be at least {profile.LENGTHS[0]}"),
+        (["--rounds", "0"], "--rounds must be at least 1"),
+    ],
+)
+def test_numbers_that_measure_nothing_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], sentence: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        profile.main(["--model", "cpu_tiny", *wrong, "--out", str(tmp_path / "x.json")])
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
