@@ -16,18 +16,25 @@ AS_CLAIMED, NOT_AS_CLAIMED, CANNOT = 0, 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report. 1 when a claim is contradicted or its data vanished from a table, 2 without claims."""
+    """Write the report. 1 when a claim is contradicted or its data vanished from a table, 2 when it cannot be made."""
     parser = argparse.ArgumentParser(prog="python -m figures.check_claims", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument("--out", type=Path, default=Path("figures/out"), help="report's folder (default: figures/out)")
     options = parser.parse_args(argv)
+    if not options.results.is_dir():
+        print(f"there is no results folder {options.results}", file=sys.stderr)
+        return CANNOT
     try:
         findings = judge_claims(Results(options.results), read_claims())
     except ClaimsFileError as error:
         print(error, file=sys.stderr)
         return CANNOT
-    write_whole(options.out / "claims.md", as_markdown(findings).encode())
-    write_whole(options.out / "claims.json", as_json(findings).encode())
+    try:
+        write_whole(options.out / "claims.md", as_markdown(findings).encode())
+        write_whole(options.out / "claims.json", as_json(findings).encode())
+    except OSError as error:
+        print(f"cannot write the report to {options.out}: {error.strerror}", file=sys.stderr)
+        return CANNOT
     for finding in findings:
         print(f"{finding.claim.id}: {finding.outcome}{_because(finding)}")
     print(f"report: {options.out / 'claims.md'}, {options.out / 'claims.json'}")

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def redraw(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
-    """Draw the asked figures, or all. 2 when an asked one, or every one, lacks its input."""
+    """Draw the asked figures, or all. 2 when an asked one, or every one, cannot be drawn or written."""
     skipped: dict[str, str] = {}
     drawn = 0
     for name in asked or DRAWINGS:
@@ -42,7 +42,10 @@ def redraw(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
             skipped[name] = str(error)
             continue
         rows = rows_as_written(rows)
-        paths = write_figure(out, name, rows, DRAWINGS[name].draw(rows))
+        try:
+            paths = write_figure(out, name, rows, DRAWINGS[name].draw(rows))
+        except OSError as error:
+            return _refuse(f"cannot write figures to {out}: {error.strerror}")
         print(f"{name}: {', '.join(str(path) for path in paths)}")
         drawn += 1
     for name, reason in skipped.items():

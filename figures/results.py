@@ -2,11 +2,22 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from engine.core.record import RequestRecord
 from harness.measurement.store import StoreError, read_point
+
+NUMBER_COLUMNS = frozenset(
+    {
+        "seed", "seeds", "rate_scale", "rate_rps", "slo_scale", "attainment", "attainment_n", "blocking_n",
+        "blocking_mean_ms", "blocking_p50_ms", "blocking_p99_ms", "blocking_max_ms", "prefill_tokens_per_s",
+        "decisions", "requests_due", "requests_ok", "ratio", "ratio_low", "ratio_high",
+        *(f"max_goodput_{end}{unit}" for end in ("", "low_", "high_") for unit in ("rps", "rate_scale")),
+    }
+)  # fmt: skip
+"""Columns a figure or claim calculates with."""
 
 
 class MissingInputError(Exception):
@@ -37,6 +48,8 @@ class Results:
             raise MissingInputError(f"the table {path} has no column {', '.join(absent)}")
         if frame.empty:
             raise MissingInputError(f"the table {path} has no rows")
+        for column in set(needed) & NUMBER_COLUMNS:
+            _require_numbers(frame[column], path)
         return frame
 
     def records(self, experiment: str, point: str) -> tuple[RequestRecord, ...]:
@@ -48,6 +61,14 @@ class Results:
 
     def _table_path(self, experiment: str) -> Path:
         return self.root / "tables" / f"{experiment}.csv"
+
+
+def _require_numbers(column: "pd.Series[Any]", path: Path) -> None:
+    if pd.api.types.is_numeric_dtype(column):
+        return
+    for line, value in enumerate(column, start=2):
+        if pd.isna(pd.to_numeric(value, errors="coerce")) and not pd.isna(value):
+            raise MissingInputError(f"the table {path}, line {line}: {column.name} must be a number, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)

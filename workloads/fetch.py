@@ -43,7 +43,12 @@ def read_sources(path: Path = SOURCES) -> dict[str, Source]:
     """The sources by name. Raises FetchError for an entry that lacks a key or has an unknown one."""
     import yaml
 
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise FetchError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(raw, Mapping):
+        raise FetchError(f"{path}: expected sources by name")
     sources = {}
     for name, entry in raw.items():
         try:
@@ -115,7 +120,15 @@ def _chosen(sources: Mapping[str, Source], names: Sequence[str]) -> list[Source]
 
 
 def _read_pins(path: Path) -> dict[str, str]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        pins = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FetchError(f"{path}: not JSON ({error}); remove it to pin anew") from error
+    if not isinstance(pins, dict):
+        raise FetchError(f"{path}: expected checksums by file name; remove it to pin anew")
+    return pins
 
 
 def _download(source: Source, to: Path) -> None:

@@ -229,3 +229,21 @@ def test_value_texts() -> None:
     claim: Claim = CLAIMS["C2"]
     assert (claim.value_text, claim.threshold, CLAIMS["C3"].value_text) == ("3.5-4.2x", 3.5, "")
     assert replace(claim, value=5.6).value_text == "5.6x"
+
+
+def test_no_results_or_nowhere_to_write_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--results", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"there is no results folder {tmp_path / 'none'}\n"
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").write_text("")
+    assert main(["--results", str(tmp_path), "--out", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith(f"cannot write the report to {tmp_path / 'file'}: ")
+
+
+def test_a_cell_that_is_no_number_is_told_and_counts_as_vanished(tmp_path: Path) -> None:
+    results = goodput(tmp_path, 4.0, 3.0, 5.0)
+    path = tmp_path / "tables" / f"{POINTS}_max_goodput.csv"
+    path.write_text(path.read_text().replace("4.0,3.0,5.0", "zz,3.0,5.0"))
+    found = judge_claim(results, CLAIMS["C1"])
+    assert found.vanished
+    assert "line 2: ratio must be a number, got 'zz'" in found.note

@@ -184,3 +184,27 @@ def test_a_bound_is_an_arrow_and_says_at_least(tmp_path: Path) -> None:
     figure = drawn("max_goodput", tmp_path, "smoke")
     assert "≥ 2" in words(figure)
     assert any(text.arrow_patch is not None for text in figure.axes[0].texts)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["max_goodput", "attainment_vs_rate"])
+def test_a_number_that_is_none_is_named_with_its_line(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    table, column = {
+        "max_goodput": ("smoke_max_goodput", "max_goodput_rps"),
+        "attainment_vs_rate": ("smoke", "attainment"),
+    }[name]
+    path = small / "tables" / f"{table}.csv"
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    rows[2][rows[0].index(column)] = "abc"
+    path.write_text("\n".join(map(",".join, rows)) + "\n")
+    assert draw(small, tmp_path, name) == 2
+    assert f"{path}, line 3: {column} must be a number, got 'abc'" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert draw(small, tmp_path / "file", "max_goodput") == 2
+    assert capsys.readouterr().err == f"cannot write figures to {tmp_path / 'file'}: File exists\n"

@@ -80,3 +80,19 @@ def test_the_committed_sources_are_complete():
         assert source.url.startswith("https://")
         assert source.licence
         assert source.sha256 is None or len(source.sha256) == 64
+
+
+@pytest.mark.parametrize(("text", "words"), [("a,b", "expected sources by name"), ("a: [", "not YAML")])
+def test_a_file_that_holds_no_sources_is_one_sentence(write, tmp_path, capsys, text, words):
+    assert fetch(write("sources.yaml", text), tmp_path) == 2
+    told = capsys.readouterr().err
+    assert f"sources.yaml: {words}" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["[1]", "{"])
+def test_pins_that_are_damaged_are_named(sources, tmp_path, capsys, text):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "checksums.json").write_text(text)
+    assert fetch(sources(), tmp_path) == 2
+    assert "checksums.json: " in capsys.readouterr().err

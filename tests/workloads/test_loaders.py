@@ -55,6 +55,7 @@ def test_c32_azure_2024_stamps_with_offset_without_fraction_crlf_bom_no_last_new
         ("2023-11-16 18:17:03,ten,1", "ContextTokens must be a number"),
         ("2023-11-16 18:17:03,1.5,1", "ContextTokens must be a whole number"),
         ("2023-11-16 18:17:03,-4,1", "ContextTokens must not be negative"),
+        ("2023-11-16 18:17:03,1e400,1", "ContextTokens must be at most 1000000000 tokens, got 1e400"),
         ("2023-11-16 18:17:03,nan,1", "ContextTokens must be a finite number"),
         ("2023-11-16 18:17:03,,1", "ContextTokens is missing"),
         ("2023-11-16 18:17:03,10", "2 cells where the header names 3"),

@@ -12,6 +12,9 @@ ArrivalUnit = Literal["s", "ms", "timestamp"]
 
 NS_PER_UNIT = {"s": Decimal(10**9), "ms": Decimal(10**6)}
 
+MOST_TOKENS = 1_000_000_000
+"""No request has more; a larger number is another column, or damage."""
+
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?\s*(?:(Z|z)|([+-])(\d\d):?(\d\d))?"
 )
@@ -33,6 +36,8 @@ def token_count(row: Mapping[str, Any], column: str) -> int:
         raise BadRow(f"{column} must be a whole number of tokens, got {value}")
     if number < 0:
         raise BadRow(f"{column} must not be negative, got {value}")
+    if number > MOST_TOKENS:
+        raise BadRow(f"{column} must be at most {MOST_TOKENS} tokens, got {value}")
     return int(number)
 
 
