@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,17 @@ class OutputSettings:
     fail_fast: bool = False
     redo: bool = False
     share_machine: bool = False
+
+
+def require_writable(results: Path) -> None:
+    """Raise SettingsError when nothing can be kept below the folder: told before hours are spent."""
+    raw = results / "raw"
+    try:
+        raw.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=raw):
+            pass
+    except OSError as error:
+        raise SettingsError(f"output.results: cannot write to {raw}: {error.strerror}") from error
 
 
 def tell(text: str) -> None:

@@ -17,7 +17,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -48,6 +48,7 @@ class Job:
     def __init__(self, overrides: Sequence[str]) -> None:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         mine = [override for override in parsed if not override.key_or_group.startswith("hydra")]
+        _refuse_mistyped(mine)
         self.overrides = tuple(str(override.input_line) for override in mine)
         self.user = {override.key_or_group: _value(override) for override in mine}
         self._composed: dict[tuple[str, ...], DictConfig] = {}
@@ -93,6 +94,7 @@ def main(work: Callable[[Job], int]) -> int:
     # Else Hydra prints its own account of a mistake and exits with 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
+        sys.argv[1:] = _command_line(sys.argv[1:])
         with _as_settings_error():
             job()
     except SettingsError as error:
@@ -121,6 +123,34 @@ def options(group: str) -> tuple[str, ...]:
 def _job(overrides: Sequence[str]) -> Job:
     with _as_settings_error():
         return Job(overrides)
+
+
+def _command_line(arguments: Sequence[str]) -> list[str]:
+    """What was typed, in the order Hydra wants: its argparse takes no `-m` between two overrides. Raises SettingsError.
+
+    Checked here too, since some mistakes end as a plain ValueError inside Hydra.
+    """
+    typed = [argument for argument in arguments if "=" in argument and not argument.startswith("-")]
+    with _as_settings_error():
+        _refuse_mistyped(OverridesParser.create().parse_overrides(typed))
+    return sorted(arguments, key=lambda argument: argument not in ("-m", "--multirun"))
+
+
+def _refuse_mistyped(overrides: Sequence[Override]) -> None:
+    """An option that is no name, and two different options of one group: which was meant, nobody knows."""
+    given: dict[str, Override] = {}
+    for override in overrides:
+        key, value = override.key_or_group, override.value()
+        if not key:
+            raise SettingsError(f"cannot read {override.input_line!r}: the name of a setting is missing before =")
+        if "." in key or not (CONF / key).is_dir():
+            continue
+        names = value.list if isinstance(value, ChoiceSweep) else [value]
+        if wrong := [name for name in names if isinstance(name, int | float)]:
+            raise SettingsError(f"{key} has no option {wrong[0]}; it has: {', '.join(options(key))}")
+        first = given.setdefault(key, override)
+        if _value(first) != _value(override):
+            raise SettingsError(f"{key} is given twice: {first.input_line} and {override.input_line}")
 
 
 def _refuse_parallel_launchers() -> None:

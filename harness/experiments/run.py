@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.assembly.reading import SettingsError, read
 from harness.experiments import compose
-from harness.experiments.campaign import Campaign, OutputSettings, tell
+from harness.experiments.campaign import Campaign, OutputSettings, require_writable, tell
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
@@ -30,7 +30,9 @@ def run_job(job: Job) -> int:
     if kind not in KINDS:
         raise SettingsError(f"experiment={job.config['experiment']}: kind must be one of {', '.join(KINDS)}")
     axes = expand(without_user_axes(read_cells(job.config.get("cells")), job.user))
-    return KINDS[kind](job, axes, read(OutputSettings, job.config["output"], "output"))
+    output = read(OutputSettings, job.config["output"], "output")
+    require_writable(Path(output.results))
+    return KINDS[kind](job, axes, output)
 
 
 def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:

@@ -114,10 +114,10 @@ def _flat(values: Mapping[str, Any], indent: str, prefix: str = "") -> list[str]
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return content
+    return content if isinstance(content, dict) else {}
 
 
 if __name__ == "__main__":

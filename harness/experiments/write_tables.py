@@ -47,9 +47,8 @@ def _rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
             continue
         try:
             point = read_point(path)
-        except StoreError as error:
-            tell(f"left out of the table: {error}")
-            continue
-        judgement = judge(point.records, point.client, point.server_alive)
-        rows.append(point_row(point.facts, point.records, point.engine, point.client, judgement))
+            judgement = judge(point.records, point.client, point.server_alive)
+            rows.append(point_row(point.facts, point.records, point.engine, point.client, judgement))
+        except (StoreError, TableError) as error:
+            tell(f"left out of the table: {path.name}: {error}")
     return rows

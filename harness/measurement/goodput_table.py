@@ -112,7 +112,9 @@ def _goodput_cells(rows: Sequence[Mapping[str, str]], valid: Sequence[RatePoint]
     found, ends = max_goodput(valid, target)
     per_scale = _rps_per_scale(rows)
     cells: dict[str, object] = {"max_goodput_bound": found.bound}
-    for unit, factor in (("rps", per_scale), ("rate_scale", 1.0)):
+    # One request has no rate: then there is a max goodput in multiples of the trace's rate only.
+    units = {"rate_scale": 1.0, **({"rps": per_scale} if per_scale > 0 else {})}
+    for unit, factor in units.items():
         cells[f"max_goodput_{unit}"] = found.known * factor
         cells[f"max_goodput_low_{unit}"] = None if ends is None else ends.low * factor
         cells[f"max_goodput_high_{unit}"] = None if ends is None else ends.high * factor

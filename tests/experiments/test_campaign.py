@@ -3,19 +3,22 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.assembly.reading import SettingsError
 from harness.experiments import campaign as campaign_module
-from harness.experiments.campaign import Campaign, OutputSettings, point_folder
+from harness.experiments.campaign import Campaign, OutputSettings, point_folder, require_writable
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.measure import Measured
 from harness.experiments.prepare import Prepared
 from harness.experiments.servers import ServerFailedError
+from harness.experiments.show import describe
 from harness.experiments.write_tables import write_tables
-from harness.measurement.store import RECORDS, PointState, point_state, write_point
+from harness.measurement.store import PROVENANCE, RECORDS, SETTINGS, PointState, point_state, write_point
 from harness.measurement.table_file import read_table
 from tests.experiments.points import measured, prepared, profile_text
 
@@ -208,3 +211,33 @@ def test_a_measurement_waits_for_the_machine_unless_it_may_share_it(tmp_path: Pa
     waiting.join(20)
     assert done.is_set()
     assert told == ["waiting for another run's point on this machine to end"]
+
+
+def test_a_results_folder_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match=r"output\.results: cannot write to .*file/raw: "):
+        require_writable(tmp_path / "file")
+    require_writable(tmp_path / "new")
+    assert not list((tmp_path / "new" / "raw").iterdir())
+
+
+def test_a_point_whose_classes_share_a_column_is_left_out_of_the_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    twins = measured(points[0], met=2)
+    first, second = twins.records
+    write_point(
+        point_folder(tmp_path, "smoke", points[0].point),
+        replace(twins, records=(first, replace(second, task="TEXT"))),
+    )
+    told: list[str] = []
+    assert write_tables(tmp_path, "smoke", None, told.append) == []
+    assert f"left out of the table: {points[0].point}: class" in told[0]
+
+
+def test_show_takes_a_damaged_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]) -> None:
+    run(monkeypatch, tmp_path, points[:1], Runs())
+    folder = point_folder(tmp_path, "smoke", points[0].point)
+    (folder / PROVENANCE).write_text("[1]")
+    (folder / SETTINGS).write_text("{")
+    assert f"{points[0].point} (damaged)" in describe(folder, tmp_path)

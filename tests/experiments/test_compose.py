@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from hydra.core.global_hydra import GlobalHydra
 
 from harness.assembly.point import read_point
 from harness.assembly.reading import SettingsError
 from harness.experiments.cells import expand, read_cells, without_user_axes
-from harness.experiments.compose import Job, options, outside_hydra
+from harness.experiments.compose import Job, main, options, outside_hydra
 
 PLACES = ((), ("model=llama3_8b", "device=cuda"))
 
@@ -80,6 +81,8 @@ def test_a_trace_without_classes_brings_slos_by_length(job: Any, name: str) -> N
         (["system=flowprefill", "system.chunk_tokens=3"], "unknown setting system.chunk_tokens"),
         (["nosuch=1"], "unknown setting nosuch"),
         (["load.rate_scale=["], "load.rate_scale=["),
+        (["system=3"], "system has no option 3; it has: chunked_prefill, "),
+        (["experiment=smoke", "experiment=ablation"], "experiment is given twice: experiment=smoke and experiment=abl"),
     ],
 )
 def test_a_mistyped_override_is_one_sentence(job: Any, overrides: list[str], words: str) -> None:
@@ -103,3 +106,26 @@ def test_the_label_of_a_series_follows_the_axes(job: Any) -> None:
     composed = job(["experiment=ablation"])
     point = read_point(composed.compose({"system": "flowprefill", "system.policy": "edf", "system.batching": "none"}))
     assert point.system.series == "edf, operator, none"
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["=3"], "cannot read '=3': the name of a setting is missing before ="),
+        (["system=distserve,3", "-m"], "system has no option 3; it has: chunked_prefill, "),
+        (["experiment=nope"], "experiment has no option 'nope'"),
+        (["load.seed=0", "-m", "system=nope,distserve", "experiment=smoke"], "system has no option 'nope'"),
+    ],
+)
+def test_the_command_line_is_one_sentence_and_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any, typed: list[str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+    monkeypatch.setattr("sys.argv", ["run.py", *typed])
+    GlobalHydra.instance().clear()
+    assert main(lambda _: 0) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert words in told
+    assert told.count("\n") == 1

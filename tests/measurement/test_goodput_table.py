@@ -92,3 +92,11 @@ def test_rate_points_of_a_class_leave_out_runs_without_it() -> None:
         {"seed": "1", "rate_scale": "1", "verdict": "VALID", "attainment_file": ""},
     ]
     assert [p.seed for p in rate_points(rows, "attainment_file")] == [0]
+
+
+def test_runs_of_one_request_have_no_rate_in_requests_per_second(tmp_path: Path) -> None:
+    rows = [{**point("A", rate, 100, seed), "rate_rps": 0.0} for rate in (1, 2) for seed in (0, 1)]
+    (row,) = max_goodput_table(rows)
+    assert (row["max_goodput_rate_scale"], row["max_goodput_bound"]) == (2.0, "above_highest")
+    write_max_goodput(tmp_path / "a.csv", [row])
+    assert {read_table(tmp_path / "a.csv")[0][f"max_goodput_{end}rps"] for end in ("", "low_", "high_")} == {""}
