@@ -16,7 +16,7 @@ from harness.assembly.reading import SettingsError
 from harness.experiments.compose import INTERRUPTED_STATUS
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.machine import share_cores
-from harness.experiments.measure import Measured, measure
+from harness.experiments.measure import Measured, StoppedBeforeError, measure
 from harness.experiments.prepare import Prepared
 from harness.experiments.servers import ServerFailedError, ServerPool
 from harness.loadgen.errors import LoadRefusedError
@@ -143,6 +143,8 @@ class Campaign:
             self._say(place, ready, _outcome(measured))
             if measured.failure is not None:
                 self._fail(place, ready, measured.failure)
+        except StoppedBeforeError:
+            self._say(place, ready, "stopped before it began")
         except HeldElsewhereError as error:
             self._say(place, ready, f"skipped: {error}")
         except PointExistsError:

@@ -2,7 +2,9 @@
 
 import fcntl
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +50,21 @@ def machine_to_oneself(tell: Callable[[str], None], share: bool = False, path: P
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             tell("waiting for another run's point on this machine to end")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _wait_for(descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+def _wait_for(descriptor: int) -> None:
+    """Wait for the lock; Ctrl-C and SIGTERM end the wait as KeyboardInterrupt.
+
+    Else they would not: flock goes on after a handler that only notes the signal, and a campaign's does no more.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

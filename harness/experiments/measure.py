@@ -1,6 +1,8 @@
 """One point, measured: requests planned, server ready, load played, facts written."""
 
+import asyncio
 import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +31,21 @@ class Measured:
     failure: str | None
 
 
+class StoppedBeforeError(Exception):
+    """The user interrupted while the server started: nothing has been sent."""
+
+
 async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores, interrupt: Interrupt) -> Measured:
     """Measure a point and write its folder.
 
-    Raises SettingsError, ServerFailedError, LoadRefusedError (nothing is written then), PointExistsError.
+    Raises SettingsError, ServerFailedError, LoadRefusedError, StoppedBeforeError (nothing is written then),
+    PointExistsError.
     """
     settings = ready.settings
     requests = plan_point(settings, ready.window, ready.given.slo_speed_factor)
-    serving = await pool.get(settings, None if ready.profile is None else ready.profile.path)
+    serving = await _unless_stopped(
+        pool.get(settings, None if ready.profile is None else ready.profile.path), interrupt
+    )
     with pinned(cores.others):
         result = await play(requests, serving.target, player_settings(ready), interrupt=interrupt)
     report, alive = await _report(pool, serving)
@@ -80,6 +89,21 @@ def recorded_settings(ready: Prepared) -> dict[str, Any]:
             "slo_speed_factor": ready.given.slo_speed_factor,
         },
     }
+
+
+async def _unless_stopped(starting: Coroutine[Any, Any, Serving], interrupt: Interrupt) -> Serving:
+    """A server can take minutes to start; an interrupt ends that at once. Raises StoppedBeforeError."""
+    task, stop = asyncio.ensure_future(starting), asyncio.ensure_future(interrupt.stop_sending.wait())
+    try:
+        await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise StoppedBeforeError
+    finally:
+        stop.cancel()
+        task.cancel()
+        # The start stops its server on the way out.
+        await asyncio.wait([task])
 
 
 async def _report(pool: ServerPool, serving: Serving) -> tuple[EngineReport | None, bool]:

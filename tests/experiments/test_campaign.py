@@ -1,6 +1,8 @@
 """What surrounds a measurement: skipping, failing, redoing, interrupting, locks. `measure` is replaced."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -15,7 +17,7 @@ from harness.experiments.campaign import Campaign, OutputSettings, point_folder,
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.measure import Measured
 from harness.experiments.prepare import Prepared
-from harness.experiments.servers import ServerFailedError
+from harness.experiments.servers import ServerFailedError, ServerPool
 from harness.experiments.show import describe
 from harness.experiments.write_tables import write_tables
 from harness.measurement.store import PROVENANCE, RECORDS, SETTINGS, PointState, point_state, write_point
@@ -241,3 +243,35 @@ def test_show_takes_a_damaged_point(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     (folder / PROVENANCE).write_text("[1]")
     (folder / SETTINGS).write_text("{")
     assert f"{points[0].point} (damaged)" in describe(folder, tmp_path)
+
+
+def test_an_interrupt_while_the_server_starts_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    ended: list[bool] = []
+
+    async def never(self: object, point: object, profile: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    monkeypatch.setattr(ServerPool, "get", never)
+    campaign = run(monkeypatch, tmp_path, points, campaign_module.measure)  # type: ignore[arg-type]
+    assert ended == [True]
+    assert campaign.status == 130
+    assert point_state(point_folder(tmp_path, "smoke", points[0].point)) is PointState.ABSENT
+
+
+def test_an_interrupt_ends_the_wait_for_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "machine.lock"
+
+    async def wait() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
+        told = lambda _: threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()  # noqa: E731
+        with machine_to_oneself(told, path=path):
+            raise AssertionError("another has the lock")
+
+    with machine_to_oneself(lambda _: None, path=path), pytest.raises(KeyboardInterrupt):
+        asyncio.run(wait())
