@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.core.trace import Trace
@@ -20,6 +21,8 @@ AXES = (
     "system.base_url", "system.served_model", "system.api_key_env",
 )  # fmt: skip
 """Settings that have a column of their own, or that change no number: no label needs to name them."""
+OWN_TRACE = "csv"
+"""Name and format of the workload that reads a trace of the user's."""
 LABELLED = {"system": "series", "workload": "workload", "slo": "workload", "load": "protocol", "protocol": "protocol"}
 
 
@@ -122,6 +125,9 @@ def labels_of(point: PointSettings, user: Mapping[str, str]) -> dict[str, str]:
         "protocol": point.protocol.name,
         "model": point.system.served_model or point.model.name,
     }
+    if point.workload.format == OWN_TRACE and point.workload.path is not None and point.workload.name == OWN_TRACE:
+        # A user's own traces have no names; the file's keeps two of them apart.
+        labels["workload"] = Path(point.workload.path).name
     for key, value in sorted(user.items()):
         group, _, name = key.lstrip("+~").partition(".")
         column = LABELLED.get(group, group)

@@ -76,6 +76,17 @@ def test_labels_name_what_the_user_changed_below_a_column(profile: str) -> None:
     assert ready.labels["protocol"] == "paper"
 
 
+def test_two_traces_of_the_users_are_two_workloads(profile: str, tmp_path: Path) -> None:
+    labels = []
+    for name in ("mine.csv", "other.csv"):
+        (tmp_path / name).write_text("arrival_s,input_tokens,output_tokens\n0,100,1\n1,200,1\n")
+        own = ("workload=csv", f"workload.path={tmp_path / name}", "workload.columns.class=null", "slo=uniform")
+        labels.append(prepared(profile, *own)[0].labels["workload"])
+    assert [label.partition(",")[0] for label in labels] == ["mine.csv", "other.csv"]
+    named = prepared(profile, *own, "workload.name=ours")[0].labels["workload"]
+    assert named.startswith("ours, ")
+
+
 def test_a_point_reads_its_profile_and_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
