@@ -179,6 +179,8 @@ def test_clients_that_leave_while_waiting_or_decoding_leave_no_kv(server: Server
 def test_metrics_of_a_real_engine(server: ServerProcess) -> None:
     pytest.importorskip("prometheus_client")
     server.complete(SHORT, max_tokens=3, ignore_eos=True)
+    # The reply leaves before the blocks are back.
+    eventually(lambda: server.state()["kv_blocks_free"] == server.state()["kv_blocks_total"], "KV is back")
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     connection.request("GET", "/metrics")
     page = connection.getresponse().read().decode().splitlines()

@@ -116,7 +116,7 @@ def test_an_engine_that_refuses_its_settings_is_one_sentence() -> None:
         (["--preempt", "maybe"], "--preempt"),
         (["--predictor", "oracle"], "--predictor"),
         (["--batch-deadline", "tail"], "--batch-deadline"),
-        (["--kv-blocks", "0"], "kv_blocks must be at least 1, got 0"),
+        (["--kv-blocks", "0"], "kv_blocks must be between 1 and "),
         (["--kv-blocks", "many"], "--kv-blocks"),
         (["--alpha", "nan"], "alpha must be between 0 and 1, got nan"),
         (["--port", "70000"], "port must be between 0 and 65535"),
