@@ -43,11 +43,11 @@ class OutputSettings:
 
 
 def require_writable(results: Path) -> None:
-    """Raise SettingsError when nothing can be kept below the folder: told before hours are spent."""
+    """Raise SettingsError when nothing can be kept below the folder: told before hours are spent. Makes no folder."""
     raw = results / "raw"
+    there = next(folder for folder in (raw, *raw.absolute().parents) if folder.exists())
     try:
-        raw.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=raw):
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise SettingsError(f"output.results: cannot write to {raw}: {error.strerror}") from error
