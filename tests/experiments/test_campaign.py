@@ -204,7 +204,7 @@ def test_a_measurement_waits_for_the_machine_unless_it_may_share_it(tmp_path: Pa
         with machine_to_oneself(told.append, path=path):
             done.set()
 
-    waiting = threading.Thread(target=other)
+    waiting = threading.Thread(target=other, daemon=True)
     with machine_to_oneself(told.append, path=path):
         with machine_to_oneself(told.append, share=True, path=path):
             pass

@@ -167,7 +167,7 @@ def test_c52_of_many_writers_at_once_one_wins_and_nothing_is_torn(tmp_path: Path
         except PointExistsError:
             outcomes.append("lost")
 
-    threads = [threading.Thread(target=write) for _ in range(8)]
+    threads = [threading.Thread(target=write, daemon=True) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

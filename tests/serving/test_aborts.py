@@ -51,10 +51,11 @@ class Client:
         self.channel.send(header, pack_token_ids([self.sent % 500] * prompt_tokens))
 
     def cancel(self, request_id: str) -> None:
+        """Cancel a request, unless its end came first."""
         with self._lock:
             if self.open.pop(request_id, None) is None:
                 return
-        self.ended["cancelled"] += 1
+            self.ended["cancelled"] += 1
         self.channel.send({"kind": "cancel", "request_id": request_id})
 
     def _read(self) -> None:
@@ -77,8 +78,8 @@ def test_e09_500_aborts_in_random_states_leave_no_kv(seed: int) -> None:
     chance = random.Random(seed)
     ours, theirs = (BlockingChannel(end) for end in socket.socketpair())
     with build(SETTINGS, theirs) as engine:
-        reader = threading.Thread(target=lambda: engine.intake.serve(theirs.receive()))
-        driver = threading.Thread(target=engine.run)
+        reader = threading.Thread(target=lambda: engine.intake.serve(theirs.receive()), daemon=True)
+        driver = threading.Thread(target=engine.run, daemon=True)
         reader.start()
         driver.start()
         client = Client(ours)
@@ -94,11 +95,11 @@ def test_e09_500_aborts_in_random_states_leave_no_kv(seed: int) -> None:
         engine.scheduler.check()
         engine.executor.check()
         snapshot = engine.scheduler.snapshot(False)
-    assert client.ended["cancelled"] == ABORTS
+    assert ABORTS <= client.ended["cancelled"] <= ABORTS + MOST_OPEN
     assert client.ended["failed"] == client.ended["rejected"] == 0
     live = snapshot.live
     assert (live.waiting, live.executing, live.preempted, live.decoding, live.activation_bytes) == (0, 0, 0, 0, 0)
-    # A request may have ended while its cancellation was on the way; the last ones open are cancelled too.
+    # A request may have ended while its cancellation was on the way; those open at the end are cancelled too.
     assert ABORTS * 0.5 < snapshot.report.cancelled_requests <= ABORTS + MOST_OPEN
     assert client.ended["finished"] > 0
     assert snapshot.report.preemptions > 0
@@ -123,8 +124,7 @@ def abort_at_random(engine: RunningEngine, client: Client, chance: random.Random
             seen[state] += getattr(live, state) > 0
         client.cancel(chance.choice(list(client.open) or [""]))
     for request_id in list(client.open):
-        client.open.pop(request_id)
-        client.channel.send({"kind": "cancel", "request_id": request_id})
+        client.cancel(request_id)
     return +seen
 
 

@@ -58,7 +58,9 @@ def test_what_is_no_frame_is_an_error() -> None:
 def test_blocking_channel_both_ways_and_its_end() -> None:
     left, right = (BlockingChannel(end) for end in socket.socketpair())
     received = []
-    thread = threading.Thread(target=lambda: received.extend([right.receive(), right.receive(), right.receive()]))
+    thread = threading.Thread(
+        target=lambda: received.extend([right.receive(), right.receive(), right.receive()]), daemon=True
+    )
     thread.start()
     left.send({"n": 1}, b"x" * 1_000_000)
     left.send({"n": 2})

@@ -28,7 +28,7 @@ def start_long(server: ServerProcess) -> tuple[threading.Thread, list[tuple[int,
         except OSError:
             replies.append((0, None))
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     eventually(lambda: server.state()["executing"] == 1, "the long prefill executes")
     return thread, replies
@@ -105,6 +105,7 @@ def test_the_decision_log_of_a_run_replays_exactly(
                 target=server.complete,
                 args=([3 + i] * (20 + 37 * i),),
                 kwargs={"max_tokens": 1 + i, "ignore_eos": True, "ttft_slo_s": 5.0 / (1 + i)},
+                daemon=True,
             )
             for i in range(12)
         ]

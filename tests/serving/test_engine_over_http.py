@@ -45,7 +45,7 @@ class InOrder:
         self._threads: list[threading.Thread] = []
 
     def send(self, name: str, prompt: list[int], **fields: Any) -> None:
-        thread = threading.Thread(target=self._run, args=(name, prompt, fields))
+        thread = threading.Thread(target=self._run, args=(name, prompt, fields), daemon=True)
         thread.start()
         self._threads.append(thread)
 

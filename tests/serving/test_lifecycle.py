@@ -15,7 +15,7 @@ from tests.serving.server_process import FAKE, REAL, ServerProcess, alive, event
 def held_reply(server: ServerProcess, body: dict[str, object]) -> tuple[threading.Thread, list[tuple[int, object]]]:
     """A request under way in a thread, and the list its reply will be put in."""
     replies: list[tuple[int, object]] = []
-    thread = threading.Thread(target=lambda: replies.append(server.call("POST", "/v1/completions", body)))
+    thread = threading.Thread(target=lambda: replies.append(server.call("POST", "/v1/completions", body)), daemon=True)
     thread.start()
     eventually(lambda: server.state()["open_requests"] == 1, "the request is open")
     return thread, replies

@@ -23,7 +23,7 @@ def test_all_pending_come_in_one_sorted_list_with_numbers_in_order_of_put() -> N
 def test_wait_blocks_until_another_thread_puts() -> None:
     queue = EventQueue()
     taken: list[object] = []
-    waiter = threading.Thread(target=lambda: taken.extend(queue.wait()))
+    waiter = threading.Thread(target=lambda: taken.extend(queue.wait()), daemon=True)
     waiter.start()
     queue.put(Cancelled(1, 0, "a"))
     waiter.join(10)
@@ -43,7 +43,7 @@ def test_close_hands_out_what_is_pending_then_empty_lists() -> None:
 def test_close_wakes_a_waiter() -> None:
     queue = EventQueue()
     taken: list[object] = [None]
-    waiter = threading.Thread(target=lambda: taken.__setitem__(0, queue.wait()))
+    waiter = threading.Thread(target=lambda: taken.__setitem__(0, queue.wait()), daemon=True)
     waiter.start()
     queue.close()
     waiter.join(10)
@@ -52,7 +52,10 @@ def test_close_wakes_a_waiter() -> None:
 
 def test_numbers_from_many_threads_are_unique() -> None:
     queue = EventQueue()
-    threads = [threading.Thread(target=lambda: [queue.put(Cancelled(1, 0, "x")) for _ in range(200)]) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: [queue.put(Cancelled(1, 0, "x")) for _ in range(200)], daemon=True)
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -160,7 +160,7 @@ def test_pause_and_completion_race_with_one_answer(tiny: Llama, rig: Rig, round_
                 pass
             rig.executor.submit([Pause(task)])
 
-        other = threading.Thread(target=pause)
+        other = threading.Thread(target=pause, daemon=True)
         other.start()
         started.wait()
         event = rig.event()
@@ -309,7 +309,7 @@ def test_closing_while_a_task_runs_ends_the_thread(tiny: Llama, monkeypatch: pyt
     rig.register("a", prompt(20))
     rig.executor.submit([prefill(1, Sequence("a", 0, 20))])
     assert held.reached.wait(20)
-    closer = threading.Thread(target=rig.executor.close)
+    closer = threading.Thread(target=rig.executor.close, daemon=True)
     closer.start()
     held.go.set()
     closer.join(20)
