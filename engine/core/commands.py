@@ -1,6 +1,6 @@
 """What the scheduler asks for. The executor obeys in order; the frontend hears of rejections and failures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.core.batch import Task
 
@@ -45,10 +45,15 @@ class ReleaseKV:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The request is refused before it ran; `reason` is a sentence for its client. Not answered."""
+    """The request is refused; `reason` is a sentence for its client. Not answered.
+
+    never: it could not run on the idlest engine either, so that trying again is of no use. Not compared: a decision
+    log written before it was there replays.
+    """
 
     request_id: str
     reason: str
+    never: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

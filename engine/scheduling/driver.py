@@ -20,8 +20,8 @@ class OutputSink(Protocol):
         """What one completed task gave its sequences."""
         ...
 
-    def rejected(self, request_id: str, reason: str) -> None:
-        """The request was refused before it ran."""
+    def rejected(self, request_id: str, reason: str, never: bool) -> None:
+        """The request was refused; never: so it would be on the idlest engine."""
         ...
 
     def failed(self, request_id: str, reason: str) -> None:
@@ -75,6 +75,6 @@ class Driver:
                 self._sink.deliver(event.outputs)
         for command in commands:
             if isinstance(command, Reject):
-                self._sink.rejected(command.request_id, command.reason)
+                self._sink.rejected(command.request_id, command.reason, command.never)
             elif isinstance(command, Fail):
                 self._sink.failed(command.request_id, command.reason)

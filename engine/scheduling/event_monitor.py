@@ -47,10 +47,10 @@ class EventMonitor:
             case Arrival():
                 self._arrive(event, now_ns)
 
-    def reject(self, request: Request, reason: str) -> None:
+    def reject(self, request: Request, reason: str, never: bool = False) -> None:
         """The request gets no service; what it holds is another matter (`over`)."""
         self.counters.rejected += 1
-        self.commands.append(Reject(request.request_id, reason))
+        self.commands.append(Reject(request.request_id, reason, never))
 
     def over(self, live: LiveRequest) -> None:
         """Nothing more is computed for the request, and no task writes its KV: the blocks are asked back."""
@@ -64,9 +64,11 @@ class EventMonitor:
 
     def _arrive(self, event: Arrival, now_ns: int) -> None:
         request = event.request
-        reason = self._book.conflict(request) or self._dispatch.why_never(request, 0, now_ns)
-        if reason:
-            self.reject(request, reason)
+        if conflict := self._book.conflict(request):
+            self.reject(request, conflict)
+            return
+        if reason := self._dispatch.why_never(request, 0, now_ns):
+            self.reject(request, reason, never=True)
             return
         self._book.arrive(request, self._dispatch.kv.blocks_for(request))
         self.undecided_at_ns.append(event.at_ns)
@@ -173,7 +175,7 @@ class EventMonitor:
     def _wait_again(self, live: LiveRequest, context_tokens: int, now_ns: int) -> None:
         reason = self._dispatch.why_never(live.request, context_tokens, now_ns)
         if reason:
-            self.reject(live.request, reason)
+            self.reject(live.request, reason, never=True)
             self.over(live)
         else:
             self._book.wait_again(live, context_tokens)

@@ -204,7 +204,7 @@ class EngineProcess:
                 for request_id, token_id, finish_reason in header["outputs"]:
                     self._deliver(request_id, Token(token_id, finish_reason))
             case "rejected":
-                self._deliver(header["request_id"], ApiError(503, header["reason"]))
+                self._deliver(header["request_id"], ApiError(400 if header["never"] else 503, header["reason"]))
             case "failed":
                 self._deliver(header["request_id"], ApiError(500, header["reason"]))
             case "snapshot":

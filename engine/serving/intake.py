@@ -130,9 +130,9 @@ class ChannelSink:
             if output.finish_reason is not None:
                 self._tokens.forget(output.request_id)
 
-    def rejected(self, request_id: str, reason: str) -> None:
-        """The scheduler refuses the request."""
-        self._send({"kind": "rejected", "request_id": request_id, "reason": reason})
+    def rejected(self, request_id: str, reason: str, never: bool) -> None:
+        """The scheduler refuses the request; never: it would on the idlest engine, too."""
+        self._send({"kind": "rejected", "request_id": request_id, "reason": reason, "never": never})
         self._tokens.forget(request_id)
 
     def failed(self, request_id: str, reason: str) -> None:

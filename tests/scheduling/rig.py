@@ -79,14 +79,17 @@ class Sink:
     def __init__(self) -> None:
         self.tokens: dict[str, list[Output]] = {}
         self.rejections: dict[str, str] = {}
+        self.never: set[str] = set()
         self.failures: dict[str, str] = {}
 
     def deliver(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
             self.tokens.setdefault(output.request_id, []).append(output)
 
-    def rejected(self, request_id: str, reason: str) -> None:
+    def rejected(self, request_id: str, reason: str, never: bool) -> None:
         self.rejections[request_id] = reason
+        if never:
+            self.never.add(request_id)
 
     def failed(self, request_id: str, reason: str) -> None:
         self.failures[request_id] = reason

@@ -45,7 +45,7 @@ def test_the_executor_hears_only_what_is_for_it_and_before_the_clients() -> None
         def deliver(self, outputs: Sequence[Output]) -> None:
             order.append("client")
 
-        def rejected(self, request_id: str, reason: str) -> None:
+        def rejected(self, request_id: str, reason: str, never: bool) -> None:
             order.append("refused")
 
     world = Recording()

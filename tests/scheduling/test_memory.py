@@ -33,6 +33,7 @@ def test_what_can_never_fit_is_refused_at_arrival_with_a_sentence(tokens: int, m
     rig.arrive(request("A", tokens, max_tokens=max_tokens), request("B", 5))
     rig.drain()
     assert rig.sink.rejections == {"A": words}
+    assert rig.sink.never == {"A"}
     assert rig.runs == ["B"]
     assert rig.scheduler.report().rejected == 1
     rig.check_baseline()
@@ -167,6 +168,7 @@ def test_a_policy_can_refuse_waiting_requests() -> None:
     rig.arrive(request("A", 51), request("B", 50))
     rig.drain()
     assert rig.sink.rejections == {"A": "too long for this hour"}
+    assert not rig.sink.never
     assert rig.runs == ["B"]
     rig.check_baseline()
 

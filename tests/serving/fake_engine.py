@@ -11,7 +11,7 @@ from engine.core.record import EngineReport
 from engine.serving.channel import BlockingChannel, unpack_token_ids
 from engine.serving.engine_state import EngineDescription, LiveState, Snapshot
 
-HOLD, DIE, REJECT, FAIL_AFTER_ONE, BREAK = 7, 8, 9, 10, 11
+HOLD, DIE, REJECT, FAIL_AFTER_ONE, BREAK, NEVER = 7, 8, 9, 10, 11, 12
 KV_BLOCKS = 100
 
 
@@ -57,8 +57,9 @@ def generate(channel: BlockingChannel, header: dict, token_ids: tuple[int, ...],
             held.add(request_id)
         case 8:
             os._exit(3)
-        case 9:
-            channel.send({"kind": "rejected", "request_id": request_id, "reason": "no room for it"})
+        case 9 | 12 as which:
+            reason = "no room for it"
+            channel.send({"kind": "rejected", "request_id": request_id, "reason": reason, "never": which == NEVER})
         case 10:
             channel.send({"kind": "outputs", "outputs": tokens[:1]})
             channel.send({"kind": "failed", "request_id": request_id, "reason": "the task broke"})

@@ -131,6 +131,16 @@ def test_the_decision_log_of_a_run_replays_exactly(
     assert main([str(log)]) == 1
 
 
+def test_a_prompt_whose_activations_never_fit_is_the_clients_mistake() -> None:
+    with running([*TINY, "--activation-bytes", "200000"], REAL) as server:
+        assert server.complete([3] * 8, max_tokens=1)[0] == 200
+        status, body = server.complete([3] * 900, max_tokens=1)
+        assert status == 400
+        words = "the activations of its 900 tokens exceed the 200000 bytes there are"
+        assert (body["error"]["message"], body["error"]["type"]) == (words, "invalid_request_error")
+        assert server.complete([3] * 8, max_tokens=1)[0] == 200
+
+
 def test_what_is_no_decision_log_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "x.jsonl"
     for content in (None, "", "{", '{"version": 0}', '{"version": 1, "settings": {}}'):

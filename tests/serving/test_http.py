@@ -236,6 +236,12 @@ def test_a_request_the_scheduler_refuses_is_a_503(server: ServerProcess) -> None
         assert error["type"] == "server_error"
 
 
+def test_a_request_that_can_never_run_is_the_clients_mistake(server: ServerProcess) -> None:
+    for stream in (False, True):
+        error = sent_error(server, 400, prompt=[fake_engine.NEVER], stream=stream)
+        assert (error["message"], error["type"]) == ("no room for it", "invalid_request_error")
+
+
 def test_c09_a_failure_after_the_first_token_is_an_error_event(server: ServerProcess) -> None:
     token, error, done = server.stream("/v1/completions", {"prompt": [fake_engine.FAIL_AFTER_ONE], "max_tokens": 5})
     assert token["choices"][0]["token_ids"]
