@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.assembly.reading import bounded
+from harness.assembly.reading import SettingsError, bounded
+from harness.assembly.simulation_settings import SimulatedDeviceSettings
 from workloads.settings import WorkloadSettings
 from workloads.slo import SLOSettings
 
@@ -51,6 +52,7 @@ class ModelSettings:
     kv_tokens, max_context_tokens: trace tokens. block_tokens: tokens of a KV block, as sent (not scaled).
     vocab_tokens: prompts are drawn from ids below it.
     activation_bytes: memory that the executing and the preempted prefills may hold.
+    tensor_parallel: accelerators the model is split over, in a simulation only; None = one.
     """
 
     name: str
@@ -64,21 +66,38 @@ class ModelSettings:
     dummy_weights: bool = False
     weights_seed: int = bounded(default=0, at_least=0)
     activation_bytes: int = bounded(default=1 << 30, at_least=1)
+    tensor_parallel: int | None = bounded(default=None, at_least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSettings:
-    """Where it runs. kind "auto" = CUDA when there is one.
+    """Where it runs. kind "auto" = CUDA when there is one; "simulated" = nowhere: times come from `simulation`.
 
     pin: "auto" = the engine on one core, everything else on the others, where there are two.
     profile: a measured profile to use; None = measured once on this machine and kept under outputs/profiles.
     """
 
     name: str
-    kind: Literal["auto", "cpu", "cuda"]
-    threads: int = bounded(at_least=1)
+    kind: Literal["auto", "cpu", "cuda", "simulated"]
+    threads: int = bounded(default=1, at_least=1)
     pin: Literal["auto", "off"] = "auto"
     profile: str | None = None
+    simulation: SimulatedDeviceSettings | None = None
+
+    def __post_init__(self) -> None:
+        if (self.simulation is not None) != (self.kind == "simulated"):
+            state = "conflicts with" if self.simulation is not None else "needs"
+            raise SettingsError(f"device.kind={self.kind} {state} device.simulation")
+        if self.simulation is None:
+            return
+        if (self.profile is not None) != (self.simulation.model == "profile"):
+            state = "conflicts with" if self.profile is not None else "needs"
+            raise SettingsError(f"device.simulation.model={self.simulation.model} {state} device.profile")
+
+    @property
+    def simulated(self) -> bool:
+        """Whether points on it are simulated, not measured."""
+        return self.simulation is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

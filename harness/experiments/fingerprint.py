@@ -10,6 +10,9 @@ from harness.assembly.point import settings_mapping
 from harness.assembly.settings import PointSettings
 
 HASH_DIGITS = 12
+ADDED_LATER = (("device", "simulation"), ("model", "tensor_parallel"), ("workload", "lengths"))
+"""Settings that older points do not have. Where they are None nothing is measured otherwise: they are left out, so that
+older points keep their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,9 @@ def fingerprint(point: PointSettings, given: PointInput) -> str:
     settings["workload"].pop("path")
     # The label is drawn, not measured.
     settings["system"].pop("series")
+    for group, name in ADDED_LATER:
+        if settings[group].get(name) is None:
+            settings[group].pop(name, None)
     content: dict[str, Any] = {
         "settings": settings,
         "trace": given.trace_digest,

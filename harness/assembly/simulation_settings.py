@@ -1,0 +1,46 @@
+"""Settings of a simulated device: what its operators take, and how a simulated run differs from an ideal one."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.assembly.reading import SettingsError, bounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedDeviceSettings:
+    """The world a simulated point runs in (conf/device/*.yaml, group `simulation`).
+
+    model: where times come from: roofline (an accelerator's arithmetic), profile (device.profile, measured), curve.
+    curve: c0, c1, c2 of t(n) = c0 + c1 n + c2 n^2 in seconds, for whole prefills of n tokens.
+    stretch: what SLOs and arrival gaps are stretched by: none (1: the paper's own device and model), profile (this
+        device and model over the published curve, as for a measured machine), model (this model over llama3_8b on
+        one accelerator, both on this device).
+    predictor_error_cv: coefficient of variation of the policy's predictions around what the predictor says
+        (log-normal, mean kept); the same work is mispredicted alike. Drawn by predictor_error_seed and load.seed.
+    noise_seed: each load.seed has a noise of its own under it.
+    The others: engine.simulation.settings.
+    """
+
+    model: Literal["roofline", "profile", "curve"]
+    curve: tuple[float, ...] | None = None
+    stretch: Literal["none", "profile", "model"] = "none"
+    predictor_error_cv: float = bounded(default=0.0, at_least=0, at_most=2)
+    predictor_error_seed: int = bounded(default=0, at_least=0)
+    signal_delay_s: float = bounded(default=0.0, at_least=0)
+    launch_ahead_s: float = bounded(default=0.0, at_least=0)
+    switch_s: float = bounded(default=0.0, at_least=0)
+    round_s: float = bounded(default=0.0, at_least=0)
+    rounds: Literal["event", "poll", "operator"] = "event"
+    poll_s: float = bounded(default=0.0, at_least=0)
+    noise_cv: float = bounded(default=0.0, at_least=0, at_most=2)
+    noise_seed: int = bounded(default=0, at_least=0)
+
+    def __post_init__(self) -> None:
+        if (self.curve is not None) != (self.model == "curve"):
+            state = "conflicts with" if self.curve is not None else "needs"
+            raise SettingsError(f"device.simulation.model={self.model} {state} device.simulation.curve")
+        if self.curve is not None and (len(self.curve) != 3 or min(self.curve) < 0 or not any(self.curve)):
+            raise SettingsError("device.simulation.curve must be three numbers, none below 0, not all 0")
+        if (self.rounds == "poll") != (self.poll_s > 0):
+            state = "needs" if self.rounds == "poll" else "conflicts with"
+            raise SettingsError(f"device.simulation.rounds={self.rounds} {state} device.simulation.poll_s")
