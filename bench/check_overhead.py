@@ -11,8 +11,8 @@ import sys
 import torch
 
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
+from engine.model.granularity import Granularity
 from engine.torch_backend.gate import Gate
-from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.profile import Bench
 from engine.torch_backend.program import Operator, Program

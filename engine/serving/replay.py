@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 
 from engine.core.batch import Task
+from engine.model.activation import activation_bytes
+from engine.model.catalogue import load_shape
+from engine.model.shape import ModelLoadError, ModelShape
 from engine.scheduling.decision_log import DecisionLogError, Difference, read, replay
 from engine.scheduling.scheduler import Scheduler
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import SettingsError
-from engine.torch_backend.models.catalogue import load_shape
-from engine.torch_backend.models.shape import ModelLoadError, ModelShape
-from engine.torch_backend.task_state import activation_bytes
 
 
 def replay_file(path: Path) -> tuple[int, Difference | None]:

@@ -9,6 +9,8 @@ from typing import TextIO
 
 import torch
 
+from engine.model.granularity import Granularity, TileSettings
+from engine.model.shape import ModelLoadError
 from engine.scheduling.decision_log import DecisionLog
 from engine.scheduling.driver import Driver
 from engine.scheduling.predictors.polynomial import PrefillSample
@@ -23,11 +25,9 @@ from engine.serving.warm_up import WarmUpError, warm_up, warm_up_lengths
 from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
 from engine.torch_backend.executor import TorchExecutor
-from engine.torch_backend.granularity import Granularity, TileSettings
 from engine.torch_backend.kv_cache import KVMemoryError
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
-from engine.torch_backend.models.shape import ModelLoadError
 from engine.torch_backend.settings import ExecutorSettings
 
 LOG = logging.getLogger("engine")

@@ -9,12 +9,13 @@ import torch
 from engine.core.batch import Sequence as Share
 from engine.core.batch import Task, TaskKind
 from engine.core.clock import Clock
+from engine.model.segments import segments_of
 from engine.torch_backend.kv_cache import KVCache
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.program import plan_program
 from engine.torch_backend.sampling import SamplingSettings
 from engine.torch_backend.settings import ExecutorSettings
-from engine.torch_backend.task_state import build_state, segments_of
+from engine.torch_backend.task_state import build_state
 
 
 def boundary_gaps_ns(

@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from engine.torch_backend.models.catalogue import model_names, shape_folder
-from engine.torch_backend.models.shape import ModelLoadError, read_shape
+from engine.model.catalogue import model_names, shape_folder
+from engine.model.shape import ModelLoadError
+from engine.torch_backend.models.catalogue import runnable_shape
 from engine.torch_backend.models.tokenizer import BEGIN, END, train_demo_tokenizer
 from engine.torch_backend.models.weights import RandomWeights, tensor_sizes
 
@@ -24,7 +25,7 @@ def write_checkpoint(name: str, out: Path, seed: int = 0) -> None:
     """
     if out.exists() and not (out / "config.json").is_file():
         raise ModelLoadError(f"{out} exists and is not a model folder, it is left as it is")
-    shape = read_shape(shape_folder(name), name)
+    shape = runnable_shape(shape_folder(name), name)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
         folder = Path(scratch) / "model"

@@ -11,13 +11,15 @@ from engine.core.batch import Task, TaskKind
 from engine.core.clock import NS_PER_S, Clock
 from engine.core.commands import Command, Discard, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, Event, Failed, KVReleased, Output, Preempted
+from engine.model.activation import activation_bytes
+from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate, LaunchWindow
 from engine.torch_backend.kv_cache import KVCache, KVExhaustedError
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.payload import LiveRequest, Payload
 from engine.torch_backend.program import Operator, Program, plan_program
 from engine.torch_backend.settings import ExecutorSettings
-from engine.torch_backend.task_state import activation_bytes, build_state, segments_of
+from engine.torch_backend.task_state import build_state
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.model.shape import ModelShape
 from engine.torch_backend.block_pool import BlockPool, KVExhaustedError
-from engine.torch_backend.models.shape import ModelShape
 
 __all__ = ["KVCache", "KVExhaustedError", "KVMemoryError", "Slots"]
 

@@ -20,15 +20,16 @@ import torch
 
 from engine.core.batch import Sequence as Share
 from engine.core.batch import Task, TaskKind
+from engine.model.granularity import Granularity
+from engine.model.segments import segments_of
+from engine.model.shape import ModelLoadError
 from engine.torch_backend.gate import Gate
-from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.kv_cache import KVCache
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
-from engine.torch_backend.models.shape import ModelLoadError
 from engine.torch_backend.program import Program, plan_program
 from engine.torch_backend.sampling import SamplingSettings
-from engine.torch_backend.task_state import build_state, segments_of
+from engine.torch_backend.task_state import build_state
 
 BLOCK_TOKENS = 16
 # fmt: off

@@ -1,21 +1,14 @@
 """A task as a program: its operators in order, and the cursor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
+from engine.model.granularity import Granularity, TileSettings
+from engine.model.operators import PrefillPlan, plan_prefill
 from engine.torch_backend.gate import Gate, LaunchWindow
-from engine.torch_backend.granularity import (
-    Granularity,
-    Span,
-    TileSettings,
-    attention_tiles,
-    is_boundary,
-    pairs_of,
-    row_tiles,
-)
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.sampling import SamplingSettings, sample
 from engine.torch_backend.task_state import TaskState
@@ -78,9 +71,6 @@ Choice = tuple[SamplingSettings, torch.Generator | None]
 """How one sequence's next token is chosen."""
 
 
-_Planned = tuple[str, Callable[[], None], int]
-
-
 def plan_program(
     model: Llama,
     state: TaskState,
@@ -88,73 +78,41 @@ def plan_program(
     granularity: Granularity,
     tiles: TileSettings | None = None,
 ) -> Program:
-    """The operators of a task, layer by layer.
+    """The task's operators in the order of `plan_prefill`, each with its kernel.
 
-    choices: one for each of `state.last_rows`; empty = no sequence ends its prompt, the program has no head.
+    choices: one for each of `state.last_rows`; empty when no sequence ends its prompt: the program has no head.
     tiles: used with granularity `tile` only.
     """
-    cuts = (tiles or TileSettings()) if granularity is Granularity.TILE else None
-    rows = row_tiles(state.rows, cuts.rows if cuts else state.rows)
-    spans = attention_tiles(state.segments, cuts.pairs) if cuts else [_all_rows(state)]
-    planned: list[_Planned] = [("embedding", partial(model.embedding, state), 0)]
-    for layer in range(model.shape.layers):
-        planned += _layer(model, state, layer, rows, spans)
-    if choices:
-        planned.append(("head", partial(_head, model, state, choices), _head_flops(model, len(choices))))
+    plan = plan_prefill(model.shape, state.segments, granularity, tiles)
     operators = [
-        Operator(name, run, is_boundary(granularity, name.split(".")[-1].split("[")[0]), flops)
-        for name, run, flops in planned
+        Operator(name, run, planned.boundary, planned.flops)
+        for (name, planned), run in zip(plan.operators(), _kernels(plan, model, state, choices), strict=True)
     ]
     return Program(operators, state)
 
 
-def _layer(
-    model: Llama, state: TaskState, layer: int, rows: list[tuple[int, int]], spans: list[tuple[Span, ...]]
-) -> list[_Planned]:
-    shape = model.shape
-    hidden, middle, query = shape.hidden_size, shape.intermediate_size, shape.heads * shape.head_dim
-    key_value = 2 * shape.kv_heads * shape.head_dim
-
-    def by_rows(name: str, operator: Callable[[int, TaskState, int, int], None], weights: int) -> list[_Planned]:
-        return [
-            (
-                _name(layer, name, tile, len(rows)),
-                partial(operator, layer, state, *span),
-                2 * weights * (span[1] - span[0]),
-            )
-            for tile, span in enumerate(rows)
-        ]
-
-    attention = [
-        (
-            _name(layer, "attention", tile, len(spans)),
-            partial(model.attention, layer, state, part),
-            4 * query * pairs_of(part),
-        )
-        for tile, part in enumerate(spans)
-    ]
-    return [
-        *by_rows("qkv_proj", model.qkv_proj, hidden * (query + key_value)),
-        *attention,
-        *by_rows("o_proj", model.o_proj, query * hidden),
-        *by_rows("gate_up_proj", model.gate_up_proj, hidden * 2 * middle),
-        *by_rows("down_proj", model.down_proj, middle * hidden),
-    ]
-
-
-def _name(layer: int, operator: str, tile: int, count: int) -> str:
-    return f"L{layer}.{operator}" if count == 1 else f"L{layer}.{operator}[{tile}/{count}]"
-
-
-def _all_rows(state: TaskState) -> tuple[Span, ...]:
-    return tuple((segment, 0, segment.rows) for segment in state.segments)
+def _kernels(
+    plan: PrefillPlan, model: Llama, state: TaskState, choices: Sequence[Choice]
+) -> Iterator[Callable[[], None]]:
+    """What each operator of the plan runs, in its order."""
+    by_rows = {
+        "qkv_proj": model.qkv_proj,
+        "o_proj": model.o_proj,
+        "gate_up_proj": model.gate_up_proj,
+        "down_proj": model.down_proj,
+    }
+    yield partial(model.embedding, state)
+    for layer in range(plan.layers):
+        for planned in plan.layer:
+            if planned.kind == "attention":
+                yield partial(model.attention, layer, state, planned.spans)
+            else:
+                yield partial(by_rows[planned.kind], layer, state, planned.first_row, planned.stop_row)
+    if plan.last:
+        yield partial(_head, model, state, choices)
 
 
 def _head(model: Llama, state: TaskState, choices: Sequence[Choice]) -> None:
     model.head(state)
     assert state.logits is not None
     state.sampled = sample(state.logits, choices)
-
-
-def _head_flops(model: Llama, sequences: int) -> int:
-    return 2 * sequences * model.shape.hidden_size * model.shape.vocab_size

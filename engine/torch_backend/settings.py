@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.torch_backend.granularity import Granularity, TileSettings
+from engine.model.granularity import Granularity, TileSettings
 
 
 @dataclass(frozen=True, slots=True)

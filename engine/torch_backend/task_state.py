@@ -4,20 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.core.batch import Task
+from engine.model.segments import Segment
+from engine.model.shape import ModelShape
 from engine.torch_backend.kv_cache import KVCache, Slots
-from engine.torch_backend.models.shape import ModelShape
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The rows of one sequence in a task: `rows` of them from `first_row`, after `context_tokens` in the cache."""
-
-    request_id: str
-    first_row: int
-    rows: int
-    context_tokens: int
-    last: bool
 
 
 @dataclass(slots=True)
@@ -54,16 +43,6 @@ class TaskState:
         if isinstance(self.slots, slice):
             return slice(self.slots.start + start, self.slots.start + stop)
         return self.slots[start:stop]
-
-
-def segments_of(task: Task) -> tuple[Segment, ...]:
-    """Lay the sequences of a task out in rows."""
-    segments: list[Segment] = []
-    row = 0
-    for sequence in task.sequences:
-        segments.append(Segment(sequence.request_id, row, sequence.new_tokens, sequence.context_tokens, sequence.last))
-        row += sequence.new_tokens
-    return tuple(segments)
 
 
 def build_state(
@@ -106,14 +85,3 @@ def _index(place: Slots, device: torch.device) -> torch.Tensor:
     if isinstance(place, slice):
         return torch.arange(place.start, place.stop, device=device)
     return place
-
-
-def activation_bytes(shape: ModelShape, task: Task, element_bytes: int) -> int:
-    """Bytes that a task keeps while it is preempted, at its worst boundary (temporaries inside operators excluded)."""
-    rows, sequences = task.new_tokens, len(task.sequences)
-    live = shape.hidden_size + max(shape.heads * shape.head_dim, shape.intermediate_size)
-    if sequences > 1:
-        live += shape.head_dim  # cosines and sines of a single sequence are views of the tables
-    # Index tensors of 8 bytes each: token ids and cache slots of every row, the last row of every sequence.
-    # Its last boundary lies before the head, so logits are no part of it.
-    return rows * live * element_bytes + rows * 16 + sequences * 8

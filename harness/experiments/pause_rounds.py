@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.core.clock import NS_PER_S
-from engine.torch_backend.granularity import TileSettings
+from engine.model.granularity import TileSettings
+from engine.model.shape import ModelLoadError
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
-from engine.torch_backend.models.shape import ModelLoadError
 from engine.torch_backend.settings import ExecutorSettings
 from harness.assembly.effective import EffectiveTokens
 from harness.assembly.reading import SettingsError, bounded

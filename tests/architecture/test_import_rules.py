@@ -12,8 +12,10 @@ OURS = ("engine", "baselines", "workloads", "harness", "figures")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engine.core": ("engine.core",),
     "engine.scheduling": ("engine.core", "engine.scheduling"),
-    "engine.torch_backend": ("engine.core", "engine.scheduling", "engine.torch_backend"),
-    "engine.serving": ("engine.core", "engine.scheduling", "engine.torch_backend", "engine.serving"),
+    "engine.model": ("engine.core", "engine.model"),
+    "engine.torch_backend": ("engine.core", "engine.model", "engine.scheduling", "engine.torch_backend"),
+    "engine.simulation": ("engine.core", "engine.model", "engine.scheduling", "engine.simulation"),
+    "engine.serving": ("engine.core", "engine.model", "engine.scheduling", "engine.torch_backend", "engine.serving"),
     "engine.serving.catalogue": ("engine.core", "engine.scheduling", "engine.serving", "baselines.policies"),
     "baselines.policies": ("engine.core", "engine.scheduling", "baselines.policies"),
     "baselines.servers": ("engine.core", "baselines.servers"),
@@ -31,7 +33,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "harness.experiments": ("engine", "baselines", "workloads", "harness"),
     "figures": ("harness.measurement", "engine.core", "figures"),
 }
-WORLD_FREE = ("engine.core", "engine.scheduling", "baselines.policies")
+WORLD_FREE = ("engine.core", "engine.model", "engine.scheduling", "baselines.policies")
 WORLD = ("time", "random", "asyncio", "threading", "multiprocessing", "socket", "datetime", "secrets")
 THIRD_PARTY_HOMES = {
     "torch": ("engine.torch_backend", "engine.serving"),

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine.model.granularity import Granularity, TileSettings
 from engine.torch_backend.boundary_gaps import boundary_gaps_ns
 from engine.torch_backend.clock import MonotonicClock
-from engine.torch_backend.granularity import Granularity, TileSettings
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.settings import ExecutorSettings

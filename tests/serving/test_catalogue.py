@@ -9,6 +9,7 @@ import pytest
 
 from engine.core.batch import Work
 from engine.core.ports import OnPreempt
+from engine.model.granularity import Granularity
 from engine.scheduling.predictors.polynomial import PrefillSample
 from engine.scheduling.scheduler import Scheduler
 from engine.serving.catalogue import (
@@ -23,7 +24,6 @@ from engine.serving.catalogue import (
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.timings import Timings, read_timings
-from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.profile import profile
 
 LINEAR = Timings(2, tuple(PrefillSample(n, 0, n * 1e-3) for n in (16, 64, 256, 1024)))

@@ -7,15 +7,16 @@ import torch
 
 from engine.core.batch import Sequence as Share
 from engine.core.batch import Task, TaskKind
+from engine.model.catalogue import shape_folder
+from engine.model.granularity import Granularity, TileSettings
+from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate
-from engine.torch_backend.granularity import Granularity, TileSettings
 from engine.torch_backend.kv_cache import KVCache
-from engine.torch_backend.models.catalogue import shape_folder
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.models.weights import RandomWeights, tensor_sizes
 from engine.torch_backend.program import Program, plan_program
 from engine.torch_backend.sampling import SamplingSettings
-from engine.torch_backend.task_state import build_state, segments_of
+from engine.torch_backend.task_state import build_state
 
 SMALL_TILES = TileSettings(rows=7, pairs=60)
 

@@ -8,10 +8,10 @@ import pytest
 from engine.core.batch import Sequence, Task, TaskKind
 from engine.core.commands import Start
 from engine.core.events import Event
+from engine.model.granularity import Granularity
 from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
 from engine.torch_backend.executor import TorchExecutor
-from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.payload import Payload
 from engine.torch_backend.sampling import SamplingSettings

@@ -12,6 +12,7 @@ from engine.core.events import Arrival, Cancelled, Completion, Event, Output
 from engine.core.ports import Batching, Policy
 from engine.core.request import Request
 from engine.core.slo import SLO
+from engine.model.granularity import Granularity, TileSettings
 from engine.scheduling.decision_log import DecisionLog, read, replay
 from engine.scheduling.driver import Driver
 from engine.scheduling.predictors.polynomial import PolynomialPredictor
@@ -19,7 +20,6 @@ from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
 from engine.torch_backend.executor import TorchExecutor
-from engine.torch_backend.granularity import Granularity, TileSettings
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.payload import Payload
 from engine.torch_backend.sampling import SamplingSettings
@@ -150,7 +150,7 @@ class ScheduledEngine:
                 self.completed.append(output.request_id)
                 self._over(output.request_id)
 
-    def rejected(self, request_id: str, reason: str) -> None:
+    def rejected(self, request_id: str, reason: str, never: bool) -> None:
         self.rejected_ids.append(request_id)
         self._over(request_id)
 

@@ -7,7 +7,7 @@ import pytest
 from engine.core.batch import Sequence
 from engine.core.commands import Discard, Pause, ReleaseKV, Resume
 from engine.core.events import Completion, KVReleased, Preempted
-from engine.torch_backend.granularity import Granularity
+from engine.model.granularity import Granularity
 from engine.torch_backend.models.llama import Llama
 from tests.torch_backend.engine_run import prompt
 from tests.torch_backend.executor_rig import HeldOperator, Rig, decode, prefill

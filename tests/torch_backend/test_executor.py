@@ -9,8 +9,8 @@ import torch
 from engine.core.batch import Sequence, Task, TaskKind
 from engine.core.commands import Discard, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, Failed, KVReleased, Output, Preempted
+from engine.model.granularity import Granularity
 from engine.torch_backend.clock import MonotonicClock
-from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.models.llama import Llama
 from tests.torch_backend.engine_run import prompt
 from tests.torch_backend.executor_rig import HeldOperator, Rig, prefill

@@ -1,6 +1,6 @@
 from engine.core.batch import Sequence
+from engine.model.granularity import Granularity
 from engine.torch_backend.gate import Gate, LaunchWindow
-from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.program import Operator, Program
 from tests.torch_backend.engine_run import new_cache, plan, prompt

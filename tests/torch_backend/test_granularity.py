@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.batch import Sequence
-from engine.torch_backend.granularity import Granularity, TileSettings, attention_tiles, pairs_of, row_tiles
+from engine.model.granularity import Granularity, TileSettings, attention_tiles, pairs_of, row_tiles
+from engine.model.segments import Segment
 from engine.torch_backend.models.llama import Llama
-from engine.torch_backend.task_state import Segment
 from tests.torch_backend.engine_run import new_cache, plan, prompt
 
 

@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.core.batch import Sequence
+from engine.model.catalogue import load_shape, model_names
+from engine.model.shape import ModelLoadError
 from engine.torch_backend import checkpoint
 from engine.torch_backend.checkpoint import write_checkpoint
-from engine.torch_backend.models.catalogue import load_model, load_shape, model_names
-from engine.torch_backend.models.shape import ModelLoadError
+from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.tokenizer import load_tokenizer, train_demo_tokenizer
 from engine.torch_backend.models.weights import RandomWeights
 from tests.torch_backend.engine_run import logits_of, new_cache, plan, prompt

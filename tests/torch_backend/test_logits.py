@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.core.batch import Sequence
-from engine.torch_backend.granularity import Granularity
+from engine.model.granularity import Granularity
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
 from tests.torch_backend.engine_run import hf_model, logits_of, new_cache, plan, prompt
@@ -99,7 +99,7 @@ def test_llama3_rope_scaling_and_a_bigger_group_of_heads() -> None:
 
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from engine.torch_backend.models.shape import RopeScaling
+    from engine.model.shape import RopeScaling
     from engine.torch_backend.models.weights import RandomWeights, fill
     from tests.torch_backend.engine_run import hf_state
 

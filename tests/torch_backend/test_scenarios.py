@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from engine.core.clock import seconds_to_ns
-from engine.torch_backend.granularity import Granularity, TileSettings
+from engine.model.granularity import Granularity, TileSettings
 from engine.torch_backend.models.llama import Llama
 from tests.scheduling.scenarios import BLOCK_TOKENS, SCENARIOS, Arrive, Cancel, Prompt, Scenario, Until
 from tests.torch_backend.scheduled_engine import HeldStarts, ScheduledEngine

@@ -9,10 +9,10 @@ from baselines.policies.chunked_prefill import ChunkBatching
 from baselines.policies.request_restart import RequestRestart
 from engine.core.clock import NS_PER_MS, NS_PER_S
 from engine.core.ports import Batching, Policy
+from engine.model.granularity import Granularity
 from engine.scheduling.batching import SLOAwareBatching
 from engine.scheduling.policies.non_preemptive import NonPreemptive
 from engine.scheduling.policies.s_edf import SlackEDF
-from engine.torch_backend.granularity import Granularity
 from engine.torch_backend.models.llama import Llama
 from tests.torch_backend.scheduled_engine import HeldStarts, ScheduledEngine
 

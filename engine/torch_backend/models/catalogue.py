@@ -1,34 +1,13 @@
-"""Models by name or by folder."""
+"""Models with their weights, by name or by folder."""
 
 from pathlib import Path
 
 import torch
 
+from engine.model.catalogue import SHAPES, shape_folder
+from engine.model.shape import LLAMA, ModelLoadError, ModelShape, read_shape
 from engine.torch_backend.models.llama import Llama
-from engine.torch_backend.models.shape import ModelLoadError, ModelShape, read_shape
 from engine.torch_backend.models.weights import RandomWeights, SafetensorsFolder, WeightSource, fill
-
-SHAPES = Path(__file__).parent / "shapes"
-
-
-def model_names() -> list[str]:
-    """Names that `load_model` and `load_shape` know."""
-    return sorted(folder.name for folder in SHAPES.iterdir() if folder.is_dir())
-
-
-def shape_folder(name_or_folder: str) -> Path:
-    """Where the model's config.json is. Raises ModelLoadError for an unknown name."""
-    if name_or_folder in model_names():
-        return SHAPES / name_or_folder
-    folder = Path(name_or_folder)
-    if not folder.is_dir():
-        raise ModelLoadError(f"model {name_or_folder} is neither a folder nor one of {', '.join(model_names())}")
-    return folder
-
-
-def load_shape(name_or_folder: str) -> ModelShape:
-    """The shape of a model, without its weights."""
-    return read_shape(shape_folder(name_or_folder))
 
 
 def load_model(
@@ -46,7 +25,7 @@ def load_model(
     Raises ModelLoadError with one sentence for anything the user can mend.
     """
     folder = shape_folder(name_or_folder)
-    shape = read_shape(folder)
+    shape = runnable_shape(folder)
     place, number_type = _device(device), _dtype(dtype or shape.dtype)
     source: WeightSource
     if dummy or folder.parent == SHAPES:
@@ -55,6 +34,16 @@ def load_model(
         source = SafetensorsFolder(folder, place, number_type)
     with torch.no_grad():
         return Llama(shape, fill(shape, source))
+
+
+def runnable_shape(folder: Path, name: str | None = None) -> ModelShape:
+    """The shape in `folder/config.json`. Raises ModelLoadError when this engine has no kernels for it."""
+    shape = read_shape(folder, name)
+    if shape.architecture != LLAMA:
+        raise ModelLoadError(
+            f"{folder / 'config.json'}: architecture {shape.architecture} is not one this engine runs, only {LLAMA} is"
+        )
+    return shape
 
 
 def _device(name: str) -> torch.device:

@@ -3,11 +3,12 @@
 import torch
 from torch.nn.functional import rms_norm, silu
 
+from engine.model.granularity import Span
+from engine.model.shape import ModelShape
 from engine.torch_backend.attention import attend
 from engine.torch_backend.models.rope import rope_tables, rotate_into
-from engine.torch_backend.models.shape import ModelShape
 from engine.torch_backend.models.weights import LlamaWeights
-from engine.torch_backend.task_state import Segment, TaskState
+from engine.torch_backend.task_state import TaskState
 
 CPU_ROWS_AT_ONCE = 512
 """On a CPU an operator goes through its rows in pieces of this size: its temporaries stay in the caches."""
@@ -53,7 +54,7 @@ class Llama:
                 keys.index_copy_(0, slots, rotated)
                 values.index_copy_(0, slots, v)
 
-    def attention(self, layer: int, state: TaskState, spans: tuple[tuple[Segment, int, int], ...]) -> None:
+    def attention(self, layer: int, state: TaskState, spans: tuple[Span, ...]) -> None:
         """Attention of query rows first..stop of each segment named; the result replaces the queries."""
         for segment, first, stop in spans:
             keys, values = state.cache.read(layer, segment.request_id, segment.context_tokens + stop)

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from engine.torch_backend.models.shape import ModelShape, RopeScaling
+from engine.model.shape import ModelShape, RopeScaling
 
 
 def rope_tables(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from engine.torch_backend.models.catalogue import SHAPES, shape_folder
-from engine.torch_backend.models.shape import ModelLoadError, read_shape
+from engine.model.catalogue import SHAPES, shape_folder
+from engine.model.shape import ModelLoadError, read_shape
 
 BEGIN, END = "<|begin|>", "<|end|>"
 _SENTENCES = 4000

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
-from engine.torch_backend.models.shape import ModelLoadError, ModelShape
+from engine.model.shape import ModelLoadError, ModelShape
 
 EMBEDDING = "model.embed_tokens.weight"
 NORM = "model.norm.weight"

@@ -1,11 +1,16 @@
-"""The shape of a Llama-architecture model, read from a Hugging Face `config.json`."""
+"""The shape of a decoder, read from a Hugging Face `config.json`."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SUPPORTED_ARCHITECTURE = "LlamaForCausalLM"
+LLAMA, QWEN2, QWEN3, QWEN3_MOE = ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3MoeForCausalLM",
+)
 
 
 class ModelLoadError(Exception):
@@ -27,6 +32,10 @@ class ModelShape:
     """Sizes of a decoder. dtype: the name its config gives ("float32", "bfloat16", ...).
 
     eos_token_ids: any of them ends a generation; may be empty.
+    qkv_bias: the q, k and v projections add a bias.
+    experts: how many a layer's MLP chooses from, 0 = a dense MLP of intermediate_size. experts_per_token: how many
+    compute each token. moe_intermediate_size: inner size of one expert. Every layer has the same layout.
+    architecture: the config's class name.
     """
 
     name: str
@@ -44,25 +53,40 @@ class ModelShape:
     tied_embeddings: bool
     eos_token_ids: tuple[int, ...]
     dtype: str
+    qkv_bias: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    moe_intermediate_size: int = 0
+    architecture: str = LLAMA
+
+
+@dataclass(frozen=True, slots=True)
+class _Experts:
+    experts: int = 0
+    per_token: int = 0
+    intermediate_size: int = 0
 
 
 def read_shape(folder: Path, name: str | None = None) -> ModelShape:
     """The shape in `folder/config.json`; end-of-text ids also from `generation_config.json` where there is one.
 
-    Raises ModelLoadError when the file is missing, unreadable, or describes what this engine does not run.
+    Raises ModelLoadError when the file is missing, unreadable, or describes a model whose operators are not known.
     """
     path = folder / "config.json"
     config = _read_json(path)
-    _refuse_unsupported(config, path)
+    architecture = _architecture(config, path)
+    _refuse_unsupported(config, architecture, path)
     heads = _integer(config, "num_attention_heads", path)
     hidden = _integer(config, "hidden_size", path)
     kv_heads = _integer(config, "num_key_value_heads", path, default=heads)
     if heads % kv_heads:
         raise ModelLoadError(f"{path}: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
-    head_dim = _integer(config, "head_dim", path, default=hidden // heads)
+    # Qwen3 has a default of its own, which differs between its two classes and versions: it must be said.
+    head_dim = _integer(config, "head_dim", path, default=None if _is_qwen3(architecture) else hidden // heads)
     if head_dim % 2:
         raise ModelLoadError(f"{path}: head_dim {head_dim} is odd, rotary embedding needs an even one")
     rope = config.get("rope_parameters") or {}
+    mixture = _experts(config, path) if architecture == QWEN3_MOE else _Experts()
     return ModelShape(
         name=name or folder.resolve().name,
         vocab_size=_integer(config, "vocab_size", path),
@@ -75,10 +99,17 @@ def read_shape(folder: Path, name: str | None = None) -> ModelShape:
         norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
         rope_scaling=_rope_scaling(rope or config.get("rope_scaling"), path),
-        max_positions=_integer(config, "max_position_embeddings", path, default=2048),
+        max_positions=_integer(
+            config, "max_position_embeddings", path, default=2048 if architecture == LLAMA else None
+        ),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         eos_token_ids=_eos_token_ids(config, folder),
         dtype=str(config.get("torch_dtype") or config.get("dtype") or "float32"),
+        qkv_bias=architecture == QWEN2 and bool(config.get("attention_bias", True)),
+        experts=mixture.experts,
+        experts_per_token=mixture.per_token,
+        moe_intermediate_size=mixture.intermediate_size,
+        architecture=architecture,
     )
 
 
@@ -94,19 +125,47 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _refuse_unsupported(config: dict[str, Any], path: Path) -> None:
-    architectures = config.get("architectures") or ["none named"]
-    if SUPPORTED_ARCHITECTURE not in architectures:
-        named = ", ".join(map(str, architectures))
-        raise ModelLoadError(f"{path}: architecture {named} is not supported, only {SUPPORTED_ARCHITECTURE} is")
-    for key in ("attention_bias", "mlp_bias"):
+def _architecture(config: dict[str, Any], path: Path) -> str:
+    given = config.get("architectures") or ["none named"]
+    for known in ARCHITECTURES:
+        if known in given:
+            return known
+    named, known_names = ", ".join(map(str, given)), ", ".join(ARCHITECTURES)
+    raise ModelLoadError(f"{path}: architecture {named} is not supported, only {known_names} are")
+
+
+def _is_qwen3(architecture: str) -> bool:
+    return architecture in (QWEN3, QWEN3_MOE)
+
+
+def _refuse_unsupported(config: dict[str, Any], architecture: str, path: Path) -> None:
+    # Qwen2 has a bias in q, k and v alone; the others would have one in the output projection too.
+    for key in ("mlp_bias",) if architecture == QWEN2 else ("attention_bias", "mlp_bias"):
         if config.get(key):
             raise ModelLoadError(f"{path}: {key} is set, and projections with a bias are not supported")
+    windowed = set(config.get("layer_types") or ()) - {"full_attention"}
+    if config.get("use_sliding_window") or windowed:
+        raise ModelLoadError(f"{path}: attention over a sliding window is not supported, only full attention is")
     activation = config.get("hidden_act", "silu")
     if activation != "silu":
         raise ModelLoadError(f"{path}: hidden_act {activation} is not supported, only silu is")
     if config.get("quantization_config"):
         raise ModelLoadError(f"{path}: quantized weights (quantization_config) are not supported")
+
+
+def _experts(config: dict[str, Any], path: Path) -> _Experts:
+    """The mixture of experts, which every layer must have."""
+    for key, uniform in (("mlp_only_layers", []), ("decoder_sparse_step", 1)):
+        value = config.get(key, uniform)
+        if value not in (uniform, None):
+            raise ModelLoadError(f"{path}: {key} {value} mixes dense and expert layers, which is not supported")
+    # Newer versions of the library write num_local_experts.
+    key = "num_experts" if "num_experts" in config else "num_local_experts"
+    experts = _integer(config, key if key in config else "num_experts", path)
+    per_token = _integer(config, "num_experts_per_tok", path)
+    if per_token > experts:
+        raise ModelLoadError(f"{path}: num_experts_per_tok {per_token} is more than the {experts} experts of a layer")
+    return _Experts(experts, per_token, _integer(config, "moe_intermediate_size", path))
 
 
 def _integer(config: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""How finely a task can be preempted: at which operators the gate is asked, and how tiles are cut."""
+"""How finely a task can be preempted: before which operators it may stop, and how tiles are cut."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from engine.torch_backend.task_state import Segment
+from engine.model.segments import Segment
 
 
 class Granularity(StrEnum):
@@ -23,7 +23,7 @@ class Granularity(StrEnum):
 class TileSettings:
     """Bounds above which `tile` splits an operator; both stand for about the same predicted time.
 
-    rows: token rows of a projection or of the MLP.
+    rows: token rows of a projection, of the MLP or of the experts.
     pairs: query-key pairs of attention: every query row counts the positions it attends to.
     """
 
@@ -40,14 +40,14 @@ Span = tuple[Segment, int, int]
 """Query rows first..stop of a segment, counted from the segment's first row."""
 
 
-def is_boundary(granularity: Granularity, operator: str) -> bool:
-    """Whether the gate is asked before the operator of this name: "embedding", "head", "qkv_proj", ..."""
+def is_boundary(granularity: Granularity, kind: str) -> bool:
+    """Whether a task may stop before an operator of this kind: "embedding", "head", "qkv_proj", ..."""
     if granularity is Granularity.NONE:
         return False
     if granularity is Granularity.LAYER:
-        return operator in ("embedding", "qkv_proj", "head")
+        return kind in ("embedding", "qkv_proj", "head")
     if granularity is Granularity.HALF_LAYER:
-        return operator in ("embedding", "qkv_proj", "gate_up_proj", "head")
+        return kind in ("embedding", "qkv_proj", "gate_up_proj", "router", "head")
     return True
 
 
