@@ -11,7 +11,7 @@ from engine.core.trace import PlannedRequest, Trace
 from workloads.arrivals import generated_arrivals_s
 from workloads.length_scale import effective_tokens
 from workloads.prompts import PromptSettings, make_prompts
-from workloads.slo import SLORule
+from workloads.slo import Objective, SLORule
 
 Arrivals = Literal["recorded", "poisson", "gamma"]
 
@@ -50,6 +50,17 @@ class PlanSettings:
             raise ValueError(f"output_tokens must be at least 1, got {self.output_tokens}")
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """A planned request without its prompt: all that a simulation needs. prompt_tokens, max_tokens: effective."""
+
+    request_id: str
+    due_ns: int
+    prompt_tokens: int
+    max_tokens: int
+    objective: Objective
+
+
 def plan_requests(
     window: Trace,
     settings: PlanSettings,
@@ -65,6 +76,18 @@ def plan_requests(
     context_limit_tokens: positions the model has; a request that needs more is refused here, not deep in the run.
     Raises ValueError with one sentence.
     """
+    scheduled = schedule_requests(window, settings, slos, seed, context_limit_tokens)
+    token_ids = make_prompts([one.prompt_tokens for one in scheduled], prompts, seed)
+    return tuple(
+        PlannedRequest(one.request_id, one.due_ns, ids, one.max_tokens, one.objective.slo, one.objective.task)
+        for one, ids in zip(scheduled, token_ids, strict=True)
+    )
+
+
+def schedule_requests(
+    window: Trace, settings: PlanSettings, slos: SLORule, seed: int, context_limit_tokens: int | None = None
+) -> tuple[ScheduledRequest, ...]:
+    """The same requests without prompts."""
     lengths = [effective_tokens(row.input_tokens, settings.length_scale) for row in window.rows]
     asked = [row.output_tokens if settings.output_tokens == "trace" else settings.output_tokens for row in window.rows]
     outputs = [effective_tokens(tokens, settings.length_scale) for tokens in asked]
@@ -73,11 +96,9 @@ def plan_requests(
     objectives = [slos.objective(row) for row in window.rows]
     stretch = settings.time_stretch / settings.rate_scale
     due = [seconds_to_ns(instant * stretch) for instant in _arrivals_s(window, settings, seed)]
-    token_ids = make_prompts(lengths, prompts, seed)
     width = max(4, len(str(len(lengths))))
     return tuple(
-        PlannedRequest(f"r{i:0{width}d}", due[i], token_ids[i], outputs[i], objectives[i].slo, objectives[i].task)
-        for i in range(len(lengths))
+        ScheduledRequest(f"r{i:0{width}d}", due[i], lengths[i], outputs[i], objectives[i]) for i in range(len(lengths))
     )
 
 
