@@ -67,7 +67,7 @@ claims: env  ## Hold the paper's claims against the committed results (seconds)
 	$(PY) -m figures.check_claims
 
 bench: env  ## Noisy timings, apart from the tests (10 min, a quiet machine)
-	for name in scheduling_call check_overhead prefill_vs_transformers client_rate; do \
+	for name in scheduling_call check_overhead step_overhead prefill_vs_transformers client_rate; do \
 	  echo "== bench.$$name"; $(PY) -m bench.$$name; done
 
 traces: env  ## Fetch the public traces of workloads/sources.yaml (network)
