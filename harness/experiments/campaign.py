@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError
-from harness.experiments.compose import INTERRUPTED_STATUS
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import Measured, StoppedBeforeError, measure

@@ -22,15 +22,13 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, unknown_key
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 CONFIG_NAME = "config"
 NAMED_GROUPS = ("system", "model", "device", "load", "protocol")
 """Groups whose option name is put into their settings as `name`."""
-
-INTERRUPTED_STATUS = 130
-"""Exit status of a command the user stopped."""
 
 _UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'\.")
 _UNKNOWN_OPTION = re.compile(r"In '[^']+': Could not find '([^']+)'")
@@ -100,10 +98,6 @@ def main(work: Callable[[Job], int]) -> int:
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        # While points are measured Ctrl-C is taken in order (see campaign.py); this is before or after.
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED_STATUS
     return max(statuses, default=0)
 
 

@@ -3,85 +3,18 @@
 Exit status: 0 all points are there, 1 some failed, 2 a mistake in the settings, 130 interrupted.
 """
 
-import asyncio
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
 
-from harness.assembly.reading import SettingsError, read
-from harness.experiments import compose
-from harness.experiments.campaign import Campaign, OutputSettings, require_writable, tell
-from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
-from harness.experiments.compose import Job
-from harness.experiments.goodput_search import search_rates
-from harness.experiments.prepare import Preparer
-from harness.experiments.write_tables import write_tables
-
-ROOT_KEYS = {"kind", "cells", "reference", "pauses", "search", "output", "experiment", *compose.NAMED_GROUPS}
-ROOT_KEYS |= {"workload", "slo"}
-
-
-def run_job(job: Job) -> int:
-    """One job of the command. Raises SettingsError before anything is measured."""
-    unknown = sorted(set(job.config) - ROOT_KEYS)
-    if unknown:
-        raise SettingsError(f"unknown setting {unknown[0]}; at the root there are {', '.join(sorted(ROOT_KEYS))}")
-    kind = str(job.config.get("kind"))
-    if kind not in KINDS:
-        raise SettingsError(f"experiment={job.config['experiment']}: kind must be one of {', '.join(KINDS)}")
-    axes = expand(without_user_axes(read_cells(job.config.get("cells")), job.user))
-    output = read(OutputSettings, job.config["output"], "output")
-    require_writable(Path(output.results))
-    return KINDS[kind](job, axes, output)
-
-
-def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
-    """Points whose rates the experiment file gives."""
-    preparer = Preparer(tell, job.user)
-    points = [preparer.prepare(job.compose(one)) for one in axes]
-    points = list({ready.point: ready for ready in points}.values())
-    campaign = Campaign(output)
-
-    async def measure() -> None:
-        with campaign.serving(points[0]):
-            await campaign.run(points)
-
-    asyncio.run(measure())
-    _tables(job, output)
-    return campaign.status
-
-
-def run_search(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
-    """Points at rates a search picks, one search per cell."""
-    status = asyncio.run(search_rates(job, axes, output))
-    _tables(job, output)
-    return status
-
-
-def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
-    """Pauses asked of the engine in this process."""
-    # Here, not at the top: it loads torch, which no other kind needs in this process.
-    from harness.experiments import pause_points
-
-    return pause_points.run_pauses(job, axes, output)
-
-
-def _tables(job: Job, output: OutputSettings) -> None:
-    for path in write_tables(Path(output.results), job.config["experiment"], job.config.get("reference"), tell):
-        tell(f"wrote {path}")
-
-
-KINDS: Mapping[str, Callable[[Job, tuple[Axes, ...], OutputSettings], int]] = {
-    "rate_points": run_rate_points,
-    "pauses": run_pauses,
-    "search": run_search,
-}
+from engine.core.command_line import run_command
 
 
 def main() -> int:
     """The command's exit status."""
+    from harness.experiments import compose
+    from harness.experiments.kinds import run_job
+
     return compose.main(run_job)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

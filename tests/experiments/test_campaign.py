@@ -16,9 +16,9 @@ from harness.experiments import campaign as campaign_module
 from harness.experiments.campaign import Campaign, OutputSettings, point_folder, require_writable
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.measure import Measured
+from harness.experiments.point_origin import describe
 from harness.experiments.prepare import Prepared
 from harness.experiments.servers import ServerFailedError, ServerPool
-from harness.experiments.show import describe
 from harness.experiments.write_tables import write_tables
 from harness.measurement.store import PROVENANCE, RECORDS, SETTINGS, PointState, point_state, write_point
 from harness.measurement.table_file import read_table

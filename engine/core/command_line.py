@@ -1,0 +1,63 @@
+"""What every command (`python -m X`) does alike: a wrong command line, Ctrl-C, and a reader that left.
+
+A command's module imports what is heavy inside its `main`, so that Ctrl-C during the imports is taken here, too.
+"""
+
+import argparse
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+MISTAKE_STATUS = 2
+"""Exit status after a user's mistake."""
+
+INTERRUPTED_STATUS = 130
+"""Exit status of a command that Ctrl-C ended: 128 and the signal's number, as shells count."""
+
+READER_LEFT_STATUS = 141
+"""Exit status when standard output's reader (`head`, a pager) has gone: 128 and SIGPIPE's number."""
+
+
+class OneSentenceParser(argparse.ArgumentParser):
+    """A wrong command line is one sentence and exit status 2; the usage lines are --help's."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, behind the command's last name."""
+        self.exit(MISTAKE_STATUS, f"{self.prog.rpartition('.')[2]}: {message}\n")
+
+
+def run_command(main: Callable[[], int]) -> int:
+    """The exit status of `main`, or of how it was stopped; then nothing more can be said on a pipe nobody reads."""
+    try:
+        try:
+            return main()
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        # A second one, while Python ends, ends it at once and as silently.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _say_interrupted()
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        left = [stream.fileno() for stream in (sys.stdout, sys.stderr) if _reader_left(stream.fileno())]
+        if not left:
+            raise  # another pipe's: a fault, to be seen
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in left:
+            os.dup2(nowhere, descriptor)
+        return READER_LEFT_STATUS
+
+
+def _say_interrupted() -> None:
+    if not _reader_left(sys.stderr.fileno()):
+        print("interrupted", file=sys.stderr)
+
+
+def _reader_left(descriptor: int) -> bool:
+    """Whether the descriptor is a pipe, or a socket, without a reader."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))

@@ -1,0 +1,98 @@
+"""Walks a number back to the run it came from: a point by its id, and everything known of it."""
+
+import difflib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.measurement.store import PROVENANCE, SETTINGS, PointState, point_state
+from harness.measurement.table_file import TableError, read_table
+
+NEAR = 5
+
+
+class UnknownPointError(ValueError):
+    """No point, or several, go by that name; the message lists what is near."""
+
+
+def find_point(results: Path, name: str) -> Path:
+    """The folder of the point with this id or unambiguous beginning. Raises UnknownPointError."""
+    raw = results / "raw"
+    folders = sorted(p for p in raw.glob("*/*") if p.is_dir() and not p.name.startswith("."))
+    exact = [folder for folder in folders if folder.name == name]
+    found = exact or [folder for folder in folders if folder.name.startswith(name)]
+    # The hash alone is enough, too.
+    found = found or [folder for folder in folders if folder.name.rpartition("-")[2].startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    if not folders:
+        raise UnknownPointError(f"there are no points under {raw}")
+    if found:
+        some = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in found[:NEAR])
+        raise UnknownPointError(
+            f"{name} is the beginning of {len(found)} points: {some}{', ...' * (len(found) > NEAR)}"
+        )
+    names = [folder.name for folder in folders]
+    near = difflib.get_close_matches(name, names, n=NEAR, cutoff=0.3) or names[:NEAR]
+    raise UnknownPointError(f"there is no point {name} under {raw}; near it: {', '.join(near)}")
+
+
+def describe(folder: Path, results: Path) -> str:
+    """Everything known of a point, for a person."""
+    provenance = _json(folder / PROVENANCE)
+    settings = _json(folder / SETTINGS)
+    code, machine = provenance.get("code", {}), provenance.get("machine", {})
+    changed = {True: " with uncommitted changes", False: ""}.get(code.get("dirty"), "")
+    state = point_state(folder)
+    lines = [
+        f"point      {folder.name}"
+        + ("" if state is PointState.FINISHED or _is_study(folder) else f" ({state.value})"),
+        f"experiment {folder.parent.name}",
+        f"commit     {code.get('commit')}{changed}",
+        f"measured   {provenance.get('measured_at')} by: {' '.join(map(str, provenance.get('command', [])))}",
+        f"device     {provenance.get('device')}; {machine.get('cores')} cores of {machine.get('cpu')}",
+        f"versions   {', '.join(f'{k} {v}' for k, v in provenance.get('versions', {}).items())}",
+        f"seed       {provenance.get('seed')}",
+        f"server     {' '.join(provenance.get('server_command', [])) or 'none of ours'}",
+        f"records    {folder}",
+        "",
+        "row",
+        *_row(results / "tables" / f"{folder.parent.name}.csv", folder.name),
+        "",
+        "settings",
+        *_flat(settings.get("settings", {}), "  "),
+    ]
+    return "\n".join(lines)
+
+
+def _is_study(folder: Path) -> bool:
+    return (folder / "measurement.json.gz").is_file()
+
+
+def _row(table: Path, point: str) -> list[str]:
+    try:
+        rows = [row for row in read_table(table) if row.get("point") == point]
+    except TableError as error:
+        return [f"  {error}"]
+    if not rows:
+        return [f"  not in {table}"]
+    return [f"  {name} = {value}" for name, value in rows[0].items() if value != ""]
+
+
+def _flat(values: Mapping[str, Any], indent: str, prefix: str = "") -> list[str]:
+    lines: list[str] = []
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            lines += _flat(value, indent, f"{prefix}{key}.")
+        else:
+            lines.append(f"{indent}{prefix}{key} = {value}")
+    return lines
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
