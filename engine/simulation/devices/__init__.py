@@ -1,0 +1,1 @@
+"""Device models: what a task's operators take."""
