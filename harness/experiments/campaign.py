@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError
-from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
+from harness.experiments.locks import HeldElsewhereError, StoppedWaitingError, exclusive, machine_when_free
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import Measured, StoppedBeforeError, measure
 from harness.experiments.prepare import Prepared
@@ -134,16 +134,14 @@ class Campaign:
         began_s = time.monotonic()
         point: Point | None = None
         try:
-            with (
-                exclusive(folder.with_name(f".{folder.name}.lock")),
-                machine_to_oneself(tell, self._output.share_machine),
-            ):
-                measured = await self._measure(ready, folder)
+            with exclusive(folder.with_name(f".{folder.name}.lock")):
+                async with machine_when_free(tell, self._interrupt.stop_sending, self._output.share_machine):
+                    measured = await self._measure(ready, folder)
             point = measured.point
             self._say(place, ready, _outcome(measured))
             if measured.failure is not None:
                 self._fail(place, ready, measured.failure)
-        except StoppedBeforeError:
+        except (StoppedBeforeError, StoppedWaitingError):
             self._say(place, ready, "stopped before it began")
         except HeldElsewhereError as error:
             self._say(place, ready, f"skipped: {error}")

@@ -1,17 +1,24 @@
 """Locks between processes; the system lets go of them when their holder ends, however it ends."""
 
+import asyncio
+import contextlib
 import fcntl
 import os
-import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+
+WAITING = "waiting for another run's point on this machine to end"
+LOOK_AGAIN_S = 0.1
 
 
 class HeldElsewhereError(RuntimeError):
     """Another process is at it."""
+
+
+class StoppedWaitingError(Exception):
+    """The user interrupted the wait for a lock."""
 
 
 @contextmanager
@@ -38,33 +45,60 @@ def exclusive(path: Path) -> Iterator[None]:
 def machine_to_oneself(tell: Callable[[str], None], share: bool = False, path: Path | None = None) -> Iterator[None]:
     """Wait until no other run of this user measures on this machine: two at once would slow each other down.
 
-    share: do not wait (for tests, whose numbers nobody uses).
+    share: do not wait (for tests, whose numbers nobody uses). Blocks: on an event loop it is `machine_when_free`.
     """
-    if share:
+    with _machine_lock(share, path) as lock:
+        if not lock.taken():
+            tell(WAITING)
+            lock.wait()
         yield
+
+
+@asynccontextmanager
+async def machine_when_free(
+    tell: Callable[[str], None], stop: asyncio.Event, share: bool = False, path: Path | None = None
+) -> AsyncIterator[None]:
+    """As `machine_to_oneself`; the event loop goes on meanwhile. Raises StoppedWaitingError when `stop` is set."""
+    with _machine_lock(share, path) as lock:
+        if not lock.taken():
+            tell(WAITING)
+            while not lock.taken():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), LOOK_AGAIN_S)
+                if stop.is_set():
+                    raise StoppedWaitingError
+        yield
+
+
+class _MachineLock:
+    """A lock on an open file; without one, always taken."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def taken(self) -> bool:
+        """Take it if nobody has it."""
+        if self._descriptor is not None:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    def wait(self) -> None:
+        """Take it once nobody has it."""
+        if self._descriptor is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+
+@contextmanager
+def _machine_lock(share: bool, path: Path | None) -> Iterator[_MachineLock]:
+    if share:
+        yield _MachineLock(None)
         return
     path = path or Path(tempfile.gettempdir()) / f"flowprefill-measuring-{os.getuid()}.lock"
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell("waiting for another run's point on this machine to end")
-            _wait_for(descriptor)
-        yield
+        yield _MachineLock(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _wait_for(descriptor: int) -> None:
-    """Wait for the lock; Ctrl-C and SIGTERM end the wait as KeyboardInterrupt.
-
-    Else they would not: flock goes on after a handler that only notes the signal, and a campaign's does no more.
-    """
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,8 +1,10 @@
 """What surrounds a measurement: skipping, failing, redoing, interrupting, locks. `measure` is replaced."""
 
 import asyncio
+import fcntl
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -264,14 +266,57 @@ def test_an_interrupt_while_the_server_starts_ends_the_start(
     assert point_state(point_folder(tmp_path, "smoke", points[0].point)) is PointState.ABSENT
 
 
-def test_an_interrupt_ends_the_wait_for_the_machine(tmp_path: Path) -> None:
-    path = tmp_path / "machine.lock"
+def waits_for_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared], then: Callable[[Runs, int], None]
+) -> tuple[Campaign, Runs]:
+    """A campaign while another has the machine. then: called on the event loop, with the other's lock file."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    runs = Runs()
+    monkeypatch.setattr(campaign_module, "measure", runs)
+    campaign = Campaign(OutputSettings(results=str(tmp_path)))
 
-    async def wait() -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
-        told = lambda _: threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()  # noqa: E731
-        with machine_to_oneself(told, path=path):
-            raise AssertionError("another has the lock")
+    async def whole() -> None:
+        loop = asyncio.get_running_loop()
+        other = os.open(tmp_path / f"flowprefill-measuring-{os.getuid()}.lock", os.O_CREAT | os.O_RDWR)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr(
+            campaign_module, "tell", lambda text: "waiting" in text and loop.call_soon(then, runs, other)
+        )
+        with campaign.serving(points[0]):
+            await campaign.run(points[:2])
 
-    with machine_to_oneself(lambda _: None, path=path), pytest.raises(KeyboardInterrupt):
-        asyncio.run(wait())
+    asyncio.run(whole())
+    return campaign, runs
+
+
+def test_the_event_loop_goes_on_while_a_campaign_waits_for_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    before: list[list[float]] = []
+
+    def let_go(runs: Runs, other: int) -> None:
+        before.append(list(runs.rates))
+        os.close(other)
+
+    campaign, runs = waits_for_the_machine(monkeypatch, tmp_path, points, let_go)
+    assert before == [[]]
+    assert (campaign.status, runs.rates) == (0, [1, 2])
+
+
+def test_an_interrupt_ends_the_wait_for_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    campaign, runs = waits_for_the_machine(
+        monkeypatch, tmp_path, points, lambda *_: os.kill(os.getpid(), signal.SIGINT)
+    )
+    assert (campaign.status, runs.rates) == (130, [])
+
+
+def test_an_interrupt_ends_the_wait_of_a_study(tmp_path: Path) -> None:
+    told = lambda _: threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()  # noqa: E731
+    with (
+        machine_to_oneself(lambda _: None, path=tmp_path / "lock"),
+        pytest.raises(KeyboardInterrupt),
+        machine_to_oneself(told, path=tmp_path / "lock"),
+    ):
+        raise AssertionError("another has the lock")
