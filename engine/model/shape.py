@@ -78,11 +78,12 @@ def read_shape(folder: Path, name: str | None = None) -> ModelShape:
     _refuse_unsupported(config, architecture, path)
     heads = _integer(config, "num_attention_heads", path)
     hidden = _integer(config, "hidden_size", path)
-    kv_heads = _integer(config, "num_key_value_heads", path, default=heads)
+    # The Qwen classes fill what is left out with fixed numbers that hardly ever fit the rest: there it must be said.
+    llama = architecture == LLAMA
+    kv_heads = _integer(config, "num_key_value_heads", path, default=heads if llama else None)
     if heads % kv_heads:
         raise ModelLoadError(f"{path}: num_attention_heads {heads} is no multiple of num_key_value_heads {kv_heads}")
-    # Qwen3 has a default of its own, which differs between its two classes and versions: it must be said.
-    head_dim = _integer(config, "head_dim", path, default=None if _is_qwen3(architecture) else hidden // heads)
+    head_dim = _integer(config, "head_dim", path, default=hidden // heads if llama or architecture == QWEN2 else None)
     if head_dim % 2:
         raise ModelLoadError(f"{path}: head_dim {head_dim} is odd, rotary embedding needs an even one")
     rope = config.get("rope_parameters") or {}
@@ -99,9 +100,7 @@ def read_shape(folder: Path, name: str | None = None) -> ModelShape:
         norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
         rope_scaling=_rope_scaling(rope or config.get("rope_scaling"), path),
-        max_positions=_integer(
-            config, "max_position_embeddings", path, default=2048 if architecture == LLAMA else None
-        ),
+        max_positions=_integer(config, "max_position_embeddings", path, default=2048 if llama else None),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         eos_token_ids=_eos_token_ids(config, folder),
         dtype=str(config.get("torch_dtype") or config.get("dtype") or "float32"),
@@ -131,11 +130,7 @@ def _architecture(config: dict[str, Any], path: Path) -> str:
         if known in given:
             return known
     named, known_names = ", ".join(map(str, given)), ", ".join(ARCHITECTURES)
-    raise ModelLoadError(f"{path}: architecture {named} is not supported, only {known_names} are")
-
-
-def _is_qwen3(architecture: str) -> bool:
-    return architecture in (QWEN3, QWEN3_MOE)
+    raise ModelLoadError(f"{path}: architecture {named} is not known, only {known_names} are")
 
 
 def _refuse_unsupported(config: dict[str, Any], architecture: str, path: Path) -> None:

@@ -40,9 +40,8 @@ def runnable_shape(folder: Path, name: str | None = None) -> ModelShape:
     """The shape in `folder/config.json`. Raises ModelLoadError when this engine has no kernels for it."""
     shape = read_shape(folder, name)
     if shape.architecture != LLAMA:
-        raise ModelLoadError(
-            f"{folder / 'config.json'}: architecture {shape.architecture} is not one this engine runs, only {LLAMA} is"
-        )
+        named = f"{folder / 'config.json'}: architecture {shape.architecture}"
+        raise ModelLoadError(f"{named} is not supported, the torch engine runs {LLAMA} only")
     return shape
 
 
