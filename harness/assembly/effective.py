@@ -66,7 +66,7 @@ def engine_settings(point: PointSettings, profile: str, engine_cpu: int | None) 
         model=model.checkpoint,
         dummy_weights=model.dummy_weights,
         weights_seed=model.weights_seed,
-        device=device.kind,
+        device="auto" if device.simulated else device.kind,
         dtype=model.dtype,
         policy=system.policy,
         profile=profile,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.simulation.accelerators import Accelerator
 from harness.assembly.reading import SettingsError, bounded
 
 
@@ -10,7 +11,8 @@ from harness.assembly.reading import SettingsError, bounded
 class SimulatedDeviceSettings:
     """The world a simulated point runs in (conf/device/*.yaml, group `simulation`).
 
-    model: where times come from: roofline (an accelerator's arithmetic), profile (device.profile, measured), curve.
+    model: where times come from: roofline (the arithmetic of an `accelerator`), profile (device.profile, measured),
+        curve.
     curve: c0, c1, c2 of t(n) = c0 + c1 n + c2 n^2 in seconds, for whole prefills of n tokens.
     stretch: what SLOs and arrival gaps are stretched by: none (1: the paper's own device and model), profile (this
         device and model over the published curve, as for a measured machine), model (this model over llama3_8b on
@@ -22,6 +24,7 @@ class SimulatedDeviceSettings:
     """
 
     model: Literal["roofline", "profile", "curve"]
+    accelerator: Accelerator | None = None
     curve: tuple[float, ...] | None = None
     stretch: Literal["none", "profile", "model"] = "none"
     predictor_error_cv: float = bounded(default=0.0, at_least=0, at_most=2)
@@ -36,9 +39,11 @@ class SimulatedDeviceSettings:
     noise_seed: int = bounded(default=0, at_least=0)
 
     def __post_init__(self) -> None:
-        if (self.curve is not None) != (self.model == "curve"):
-            state = "conflicts with" if self.curve is not None else "needs"
-            raise SettingsError(f"device.simulation.model={self.model} {state} device.simulation.curve")
+        for model, name in (("roofline", "accelerator"), ("curve", "curve")):
+            given = getattr(self, name) is not None
+            if given != (self.model == model):
+                state = "conflicts with" if given else "needs"
+                raise SettingsError(f"device.simulation.model={self.model} {state} device.simulation.{name}")
         if self.curve is not None and (len(self.curve) != 3 or min(self.curve) < 0 or not any(self.curve)):
             raise SettingsError("device.simulation.curve must be three numbers, none below 0, not all 0")
         if (self.rounds == "poll") != (self.poll_s > 0):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.core.command_line import INTERRUPTED_STATUS
-from harness.assembly.reading import SettingsError
+from harness.assembly.reading import SettingsError, bounded
 from harness.experiments.locks import HeldElsewhereError, StoppedWaitingError, exclusive, machine_when_free
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import Measured, StoppedBeforeError, measure
@@ -34,12 +34,15 @@ class OutputSettings:
     """results: folder of raw points and tables. fail_fast: stop at the first failing point. redo: measure again.
 
     share_machine: do not wait for other runs on this machine; for tests, whose numbers nobody uses.
+    only: one point of the experiment, by its id; None = all. workers: simulations side by side; None = one per core.
     """
 
     results: str
     fail_fast: bool = False
     redo: bool = False
     share_machine: bool = False
+    only: str | None = None
+    workers: int | None = bounded(default=None, at_least=1)
 
 
 def require_writable(results: Path) -> None:
@@ -175,7 +178,7 @@ class Campaign:
         ready_s = ready.expected_s + OVERHEAD_S
         pace = self._spent_s / self._expected_done_s if self._expected_done_s else 1.0
         left_s = max(0.0, (self._expected_left_s - ready_s) * pace)
-        tell(f"{place} {ready.point}: {text}; {_clock(left_s)} left")
+        tell(f"{place} {ready.point}: {text}; {clock_text(left_s)} left")
 
     def _fail(self, place: str, ready: Prepared, reason: str) -> None:
         self.status = max(self.status, 1)
@@ -193,7 +196,8 @@ def _outcome(measured: Measured) -> str:
     return f"{shown}, {len(point.records)} due at {point.facts.rate_rps:.3g}/s, {verdict.value}"
 
 
-def _clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
+    """Minutes and seconds, or hours, as a clock shows them."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,16 +1,20 @@
 """What one job of the command does, by the experiment's `kind`."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, read
 from harness.experiments import compose
 from harness.experiments.campaign import Campaign, OutputSettings, require_writable, tell
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
-from harness.experiments.prepare import Preparer
+from harness.experiments.prepare import Prepared, Preparer
+from harness.experiments.simulated_campaign import SimulatedCampaign
+from harness.experiments.simulated_origin import simulation_origin
 from harness.experiments.write_tables import write_tables
 
 ROOT_KEYS = {"kind", "cells", "reference", "pauses", "search", "output", "experiment", *compose.NAMED_GROUPS}
@@ -35,7 +39,16 @@ def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) ->
     """Points whose rates the experiment file gives."""
     preparer = Preparer(tell, job.user)
     points = [preparer.prepare(job.compose(one)) for one in axes]
-    points = list({ready.point: ready for ready in points}.values())
+    points = _chosen(list({ready.point: ready for ready in points}.values()), output.only)
+    simulated = [ready for ready in points if ready.settings.device.simulated]
+    status = _simulate(job, simulated, output) if simulated else 0
+    if len(simulated) < len(points) and status != INTERRUPTED_STATUS:
+        status = max(status, _measure([ready for ready in points if not ready.settings.device.simulated], output))
+    _tables(job, output)
+    return status
+
+
+def _measure(points: Sequence[Prepared], output: OutputSettings) -> int:
     campaign = Campaign(output)
 
     async def measure() -> None:
@@ -43,8 +56,22 @@ def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) ->
             await campaign.run(points)
 
     asyncio.run(measure())
-    _tables(job, output)
     return campaign.status
+
+
+def _simulate(job: Job, points: Sequence[Prepared], output: OutputSettings) -> int:
+    campaign = SimulatedCampaign(output, job.config["experiment"], simulation_origin(job.overrides))
+    campaign.run(points)
+    return campaign.status
+
+
+def _chosen(points: list[Prepared], only: str | None) -> list[Prepared]:
+    """Those that `output.only` asks for. Raises SettingsError."""
+    chosen = [ready for ready in points if only in (None, ready.point)]
+    if not chosen:
+        near = difflib.get_close_matches(str(only), [ready.point for ready in points], n=3, cutoff=0.3)
+        raise SettingsError(f"output.only: the experiment has no point {only}; near it: {', '.join(near) or 'none'}")
+    return chosen
 
 
 def run_search(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:

@@ -10,6 +10,7 @@ from engine.core.trace import Trace
 from harness.assembly.point import read_point
 from harness.assembly.requests import LoadedTrace, read_trace, speed_factor, window_of
 from harness.assembly.settings import PointSettings
+from harness.assembly.stretch import stretch_factor
 from harness.experiments.fingerprint import PointInput, point_id
 from harness.experiments.machine import resolve_device
 from harness.experiments.profile_step import Profile, profile_of
@@ -28,7 +29,7 @@ LABELLED = {"system": "series", "workload": "workload", "slo": "workload", "load
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A point ready to run. labels: the texts its row has for series, workload, protocol and model."""
+    """A point ready to run. labels: the texts its row has for series, workload, protocol, model, simulated device."""
 
     settings: PointSettings
     point: str
@@ -54,8 +55,8 @@ class Prepared:
             granularity=system.granularity or "",
             chunk_tokens=system.chunk_tokens,
             batching=system.batching or "",
-            backend=system.backend,
-            source="measured",
+            backend="simulator" if point.device.simulated else system.backend,
+            source="simulated" if point.device.simulated else "measured",
             model=self.labels["model"],
             device=self.device,
             workload=self.labels["workload"],
@@ -71,6 +72,8 @@ class Prepared:
     @property
     def device(self) -> str:
         """The device's name; an external server's is not known."""
+        if self.settings.device.simulated:
+            return self.labels["device"]
         return "unknown" if self.profile is None else self.profile.device
 
 
@@ -85,6 +88,7 @@ class Preparer:
         self._user = user
         self._traces: list[tuple[WorkloadSettings, LoadedTrace]] = []
         self._profiles: dict[tuple[object, ...], Profile] = {}
+        self._factors: dict[str, float] = {}
 
     def prepare(self, config: Mapping[str, Any]) -> Prepared:
         """Raises SettingsError."""
@@ -94,10 +98,21 @@ class Preparer:
         loaded = self._trace(point.workload)
         window, _ = window_of(point, loaded)
         profile = self._profile(point)
-        # Nine digits, as in the tables: the same factor whatever the last bit of a sum.
-        factor = 1.0 if profile is None else float(f"{speed_factor(point, loaded, profile.seconds_of()):.9g}")
-        given = PointInput(loaded.digest, "" if profile is None else profile.digest, factor)
+        given = PointInput(loaded.digest, "" if profile is None else profile.digest, self._factor(point, loaded))
         return Prepared(point, point_id(point, given), given, profile, window, labels_of(point, self._user))
+
+    def _factor(self, point: PointSettings, loaded: LoadedTrace) -> float:
+        """The speed factor; one for all points that differ in system, load and protocol only."""
+        key = repr((point.model, point.device, point.workload))
+        if key not in self._factors:
+            profile = self._profile(point)
+            if point.device.simulated:
+                factor = stretch_factor(point, loaded)
+            else:
+                factor = 1.0 if profile is None else speed_factor(point, loaded, profile.seconds_of())
+            # Nine digits, as in the tables: the same factor whatever the last bit of a sum.
+            self._factors[key] = float(f"{factor:.9g}")
+        return self._factors[key]
 
     def _trace(self, settings: WorkloadSettings) -> LoadedTrace:
         for known, loaded in self._traces:
@@ -109,7 +124,7 @@ class Preparer:
         return loaded
 
     def _profile(self, point: PointSettings) -> Profile | None:
-        if point.system.backend == "server" and point.device.profile is None:
+        if (point.system.backend == "server" or point.device.simulated) and point.device.profile is None:
             return None
         key = (point.model, point.device, point.workload.max_input)
         if key not in self._profiles:
@@ -118,12 +133,16 @@ class Preparer:
 
 
 def labels_of(point: PointSettings, user: Mapping[str, str]) -> dict[str, str]:
-    """Texts of the columns series, workload, protocol, model: each with what the user changed below it."""
+    """Texts of the columns series, workload, protocol, model, device: each with what the user changed below it.
+
+    device: of simulated points only; a measured one's device has a name of its own.
+    """
     labels = {
         "series": point.system.series,
         "workload": point.workload.name,
         "protocol": point.protocol.name,
         "model": point.system.served_model or point.model.name,
+        **({"device": point.device.name} if point.device.simulated else {}),
     }
     if point.workload.format == OWN_TRACE and point.workload.path is not None and point.workload.name == OWN_TRACE:
         # A user's own traces have no names; the file's keeps two of them apart.

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.experiments.simulated_store import simulated_rows
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
 from harness.measurement.ratio_table import ratio_table, write_ratios
 from harness.measurement.store import PointState, StoreError, point_state, read_point
@@ -51,4 +52,12 @@ def _rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
             rows.append(point_row(point.facts, point.records, point.engine, point.client, judgement))
         except (StoreError, TableError) as error:
             tell(f"left out of the table: {path.name}: {error}")
-    return rows
+    return rows + _simulated_rows(folder, tell)
+
+
+def _simulated_rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
+    try:
+        return list(simulated_rows(folder))
+    except TableError as error:
+        tell(f"left out of the table: {error}")
+        return []

@@ -1,0 +1,58 @@
+"""From a point's settings to the device model it runs on, and to the timings its predictor is fitted to."""
+
+import dataclasses
+
+from engine.model.granularity import Granularity, TileSettings
+from engine.serving.timings import Timings
+from engine.simulation.device import DeviceModel
+from engine.simulation.devices.curve import CurveDevice
+from engine.simulation.devices.roofline import RooflineDevice
+from harness.assembly.effective import EffectiveTokens
+from harness.assembly.reading import SettingsError
+from harness.assembly.settings import PointSettings
+from harness.assembly.simulated import ELEMENT_BYTES, shape_of, simulation_of
+from harness.assembly.simulated_timings import sampled_timings
+
+
+def device_model(point: PointSettings) -> DeviceModel:
+    """The true times of the point's tasks under its system. Raises SettingsError."""
+    given, ranks = simulation_of(point), point.model.tensor_parallel or 1
+    if given.model != "roofline" and ranks > 1:
+        raise SettingsError(f"model.tensor_parallel needs a roofline device; device={point.device.name} is none")
+    try:
+        if given.curve is not None:
+            return CurveDevice(given.curve[0], given.curve[1], given.curve[2])
+        assert given.accelerator is not None
+        return RooflineDevice(
+            shape_of(point),
+            given.accelerator,
+            ranks,
+            Granularity(point.system.granularity or "none"),
+            _tiles(point),
+            ELEMENT_BYTES[point.model.dtype],
+            # Only FlowPrefill as released waits for its device at every half layer; a rival is never charged for it.
+            half_layer_sync=point.system.preempt == "pause",
+        )
+    except ValueError as error:
+        raise SettingsError(f"device={point.device.name}: {error}") from error
+
+
+def unpaused_device(point: PointSettings) -> DeviceModel:
+    """The same device under a system that never pauses: one for all systems."""
+    system = dataclasses.replace(point.system, granularity="none", preempt="never", tile_tokens=None)
+    return device_model(dataclasses.replace(point, system=system))
+
+
+def predictor_timings(point: PointSettings, device: DeviceModel) -> Timings:
+    """What the point's predictor is fitted to: the policy's own belief, apart from the device. Raises SettingsError."""
+    try:
+        return sampled_timings(
+            device, shape_of(point).layers, EffectiveTokens.of(point).max_context_tokens, point.model.length_scale
+        )
+    except ValueError as error:
+        raise SettingsError(f"device={point.device.name}: {error}") from error
+
+
+def _tiles(point: PointSettings) -> TileSettings | None:
+    rows = EffectiveTokens.of(point).tile_tokens
+    return None if rows is None else TileSettings(rows=rows, pairs=rows**2)

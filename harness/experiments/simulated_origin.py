@@ -1,0 +1,20 @@
+"""Where simulated points come from, and the command that simulates one of them again."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.experiments.provenance import provenance
+
+
+def simulation_origin(overrides: Sequence[str]) -> dict[str, Any]:
+    """The provenance of one run. overrides: as the user typed them; where results go is left out."""
+    typed = [override for override in overrides if not override.startswith("output.")]
+    return provenance({}, typed=typed)
+
+
+def again(origin: Mapping[str, Any], experiment: str, point: str) -> str:
+    """A command line that simulates this point, and no other, with the code at hand."""
+    typed = [override for override in origin.get("typed", []) if not override.startswith("experiment=")]
+    words = ["python", "-m", "harness.experiments.run", f"experiment={experiment}", *typed]
+    return shlex.join([*words, f"output.only={point}", "output.redo=true"])

@@ -1,0 +1,109 @@
+"""Finished simulated points of an experiment, in one file: thousands of them, and none costs more than its simulation.
+
+`simulated.jsonl.gz` holds a line for each point, in order of their ids: its table row and its settings, nothing of the
+day, so that the same seeds give the same bytes. `simulated_runs.json` says which run, at which commit, made which
+points. Both are written whole; two runs at once both survive.
+"""
+
+import contextlib
+import fcntl
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.measurement.store import StoreError
+from harness.measurement.table_file import TableError, write_whole
+
+POINTS = "simulated.jsonl.gz"
+RUNS = "simulated_runs.json"
+DIGITS = 9
+"""Of a float kept: as in the tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPoint:
+    """row: of the point table. settings: what the point's hash was made of. bound: its bound's key; "" = none asked."""
+
+    row: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    bound: str = ""
+
+    @property
+    def point(self) -> str:
+        """Its id."""
+        return str(self.row["point"])
+
+
+def rounded(row: Mapping[str, object]) -> dict[str, object]:
+    """A row as it is kept."""
+    return {n: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for n, value in row.items()}
+
+
+def read_simulated(folder: Path) -> dict[str, SimulatedPoint]:
+    """The points by id; empty where there are none. Raises StoreError for a file that is damaged."""
+    path = folder / POINTS
+    if not path.is_file():
+        return {}
+    try:
+        lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+        points = [SimulatedPoint(**json.loads(line)) for line in lines]
+        return {point.point: point for point in points}
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is damaged ({error}): remove it, and its points are simulated anew") from error
+
+
+def add_simulated(folder: Path, points: Mapping[str, SimulatedPoint], origin: Mapping[str, Any]) -> None:
+    """Add points to the store, replacing those of the same id. origin: the provenance of this run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        kept = {**read_simulated(folder), **points}
+        lines = (
+            json.dumps({"row": one.row, "settings": one.settings, "bound": one.bound}, sort_keys=True, allow_nan=False)
+            for _, one in sorted(kept.items())
+        )
+        runs = [_without(run, points) for run in read_runs(folder) if run.get("origin") != origin]
+        mine = sorted(set(_points_of(read_runs(folder), origin)) | set(points))
+        runs = [run for run in runs if run["points"]] + [{"origin": dict(origin), "points": mine}]
+        # The runs first: a point without its run could not be walked back.
+        write_whole(folder / RUNS, (json.dumps({"runs": runs}, indent=1, sort_keys=True) + "\n").encode())
+        write_whole(folder / POINTS, gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
+
+
+def read_runs(folder: Path) -> list[dict[str, Any]]:
+    """Each with `origin` (a provenance) and `points` (ids); empty where there are none."""
+    try:
+        runs = json.loads((folder / RUNS).read_bytes())["runs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [run for run in runs if isinstance(run, dict) and "points" in run]
+
+
+def simulated_rows(folder: Path) -> list[dict[str, object]]:
+    """Rows of the point table. Raises TableError."""
+    try:
+        return [dict(point.row) for point in read_simulated(folder).values()]
+    except StoreError as error:
+        raise TableError(str(error)) from error
+
+
+def _without(run: dict[str, Any], points: Mapping[str, SimulatedPoint]) -> dict[str, Any]:
+    return {**run, "points": [point for point in run["points"] if point not in points]}
+
+
+def _points_of(runs: list[dict[str, Any]], origin: Mapping[str, Any]) -> list[str]:
+    return [point for run in runs if run.get("origin") == origin for point in run["points"]]
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: the folder itself is locked, so that no lock file is left behind."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
