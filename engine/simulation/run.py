@@ -16,6 +16,8 @@ from engine.simulation.executor import SimulatedExecutor
 from engine.simulation.settings import SimulationSettings
 from engine.simulation.virtual_clock import VirtualClock
 
+__all__ = ["SimulatedRequest", "SimulationResult", "simulate"]
+
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
