@@ -13,12 +13,13 @@ from harness.experiments.cells import Axes, expand, read_cells, without_user_axe
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
 from harness.experiments.prepare import Prepared, Preparer
+from harness.experiments.reference_check import run_reference
 from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
 from harness.experiments.write_tables import write_tables
 
 ROOT_KEYS = {"kind", "cells", "reference", "pauses", "search", "output", "experiment", *compose.NAMED_GROUPS}
-ROOT_KEYS |= {"workload", "slo"}
+ROOT_KEYS |= {"workload", "slo", "check", "bound"}
 
 
 def run_job(job: Job) -> int:
@@ -98,4 +99,5 @@ KINDS: Mapping[str, Callable[[Job, tuple[Axes, ...], OutputSettings], int]] = {
     "rate_points": run_rate_points,
     "pauses": run_pauses,
     "search": run_search,
+    "reference": run_reference,
 }
