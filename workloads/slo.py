@@ -1,7 +1,7 @@
 """The only place where SLOs are made: by class, by length, one for all; scaled, stretched to a device's speed."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -90,6 +90,11 @@ class SLORule:
         for name in ("slo_scale", "slo_speed_factor"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+
+    def require_all(self, rows: Iterable[TraceRow]) -> None:
+        """Raise ValueError for a class without an SLO: told before anything is measured."""
+        for row in {row.task: row for row in rows}.values():
+            self._target(row)
 
     def objective(self, row: TraceRow) -> Objective:
         """The row's class and SLO. Raises ValueError for a class without an SLO."""

@@ -9,6 +9,8 @@ from workloads.traces.errors import TraceError
 
 OverLong = Literal["drop", "clip", "fail"]
 
+MOST_REPEATED_ROWS = 10_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
@@ -118,8 +120,14 @@ def _natural_period_s(rows: list[TraceRow]) -> float:
 def _repeated(name: str, rows: list[TraceRow], period_s: float, to_s: float) -> list[TraceRow]:
     if not period_s > 0:
         raise TraceError(f"{name}: rows that all arrive at 0 s cannot be repeated without window_s")
+    turns = to_s // period_s + 1
+    if turns * len(rows) > MOST_REPEATED_ROWS:
+        raise TraceError(
+            f"{name}: its {len(rows)} rows, one period every {period_s:g} s, repeated to {to_s:g} s are over "
+            f"{MOST_REPEATED_ROWS} requests; ask for a shorter time or a lower rate"
+        )
     out: list[TraceRow] = []
-    for turn in range(int(to_s // period_s) + 1):
+    for turn in range(int(turns)):
         shifted = (replace(row, arrival_s=row.arrival_s + turn * period_s) for row in rows)
         out += [row for row in shifted if row.arrival_s < to_s]
     if not out:

@@ -8,6 +8,7 @@ from typing import Any
 from engine.serving.catalogue import BATCHINGS, POLICIES, PREDICTORS
 from harness.assembly.reading import SettingsError, read
 from harness.assembly.settings import (
+    LARGEST_FACTOR,
     DeviceSettings,
     LoadSettings,
     ModelSettings,
@@ -40,6 +41,8 @@ def read_point(config: Mapping[str, Any]) -> PointSettings:
     scale = slo.pop("scale", None)
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not scale > 0:
         raise SettingsError(f"slo.scale must be a number above 0, got {scale!r}")
+    if not 1 / LARGEST_FACTOR <= scale <= LARGEST_FACTOR:
+        raise SettingsError(f"slo.scale must be between {1 / LARGEST_FACTOR:g} and {LARGEST_FACTOR:g}, got {scale:g}")
     point = PointSettings(
         experiment=str(config["experiment"]),
         system=read(SystemSettings, config["system"], "system"),

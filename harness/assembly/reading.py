@@ -73,10 +73,10 @@ def _check_range(metadata: Mapping[str, Any], value: object, where: str) -> None
     if isinstance(value, float) and not math.isfinite(value):
         raise SettingsError(f"{where} must be a finite number, got {value}")
     at_least, above, at_most = metadata.get("at_least"), metadata.get("above"), metadata.get("at_most")
-    if at_least is not None and value < at_least:
-        raise SettingsError(f"{where} must be at least {at_least:g}, got {value:g}")
     if above is not None and value <= above:
         raise SettingsError(f"{where} must be above {above:g}, got {value:g}")
+    if at_least is not None and value < at_least:
+        raise SettingsError(f"{where} must be at least {at_least:g}, got {value:g}")
     if at_most is not None and value > at_most:
         raise SettingsError(f"{where} must be at most {at_most:g}, got {value:g}")
 

@@ -39,12 +39,13 @@ def read_trace(settings: WorkloadSettings) -> LoadedTrace:
 
 
 def window_of(point: PointSettings, loaded: LoadedTrace) -> tuple[Trace, str]:
-    """The rows a point replays, and the cut's account. Raises SettingsError."""
+    """The rows a point replays, and the cut's account. Raises SettingsError; a class without an SLO is one, too."""
     settings = point.workload.window_settings()
     if point.protocol.min_arrivals_s is not None:
         settings = dataclasses.replace(settings, repeat_to_s=point.protocol.min_arrivals_s * point.load.rate_scale)
     try:
         window, report = cut_window(loaded.trace, settings)
+        SLORule(point.slo).require_all(window.rows)
     except ValueError as error:
         raise SettingsError(str(error)) from error
     return window, report.text()

@@ -10,6 +10,12 @@ from workloads.slo import SLOSettings
 
 Granularity = Literal["none", "layer", "half_layer", "operator", "tile"]
 
+LARGEST_FACTOR = 1e6
+"""Of rates, SLOs and give-up multiples: beyond it, either way, there is a slip of the finger and no experiment."""
+
+LONGEST_S = 1e6
+"""Of times-out and of arrivals: eleven days."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemSettings:
@@ -109,11 +115,11 @@ class LoadSettings:
     """
 
     name: str
-    rate_scale: float = bounded(above=0)
+    rate_scale: float = bounded(above=0, at_least=1 / LARGEST_FACTOR, at_most=LARGEST_FACTOR)
     seed: int = bounded(at_least=0)
-    request_timeout_s: float = bounded(above=0)
-    connect_timeout_s: float = bounded(above=0)
-    drain_s: float | None = bounded(default=None, above=0)
+    request_timeout_s: float = bounded(above=0, at_most=LONGEST_S)
+    connect_timeout_s: float = bounded(above=0, at_most=LONGEST_S)
+    drain_s: float | None = bounded(default=None, above=0, at_most=LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +132,8 @@ class ProtocolSettings:
     """
 
     name: str
-    min_arrivals_s: float | None = bounded(default=None, above=0)
-    give_up_slo_multiple: float | None = bounded(default=None, at_least=1)
+    min_arrivals_s: float | None = bounded(default=None, above=0, at_most=LONGEST_S)
+    give_up_slo_multiple: float | None = bounded(default=None, at_least=1, at_most=LARGEST_FACTOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from harness.assembly.reading import SettingsError, bounded, read
+from harness.assembly.settings import LARGEST_FACTOR
 from harness.experiments.campaign import Campaign, OutputSettings, tell
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
@@ -15,10 +16,10 @@ from harness.measurement.goodput_search import SearchSettings, Tried, estimate, 
 class RateSearch:
     """Rates as multiples of the trace's own; see measurement.goodput_search."""
 
-    low: float = bounded(above=0)
-    high: float = bounded(above=0)
-    start: float = bounded(above=0)
-    step: float = bounded(default=2.0, above=1)
+    low: float = bounded(above=0, at_least=1 / LARGEST_FACTOR, at_most=LARGEST_FACTOR)
+    high: float = bounded(above=0, at_most=LARGEST_FACTOR)
+    start: float = bounded(above=0, at_most=LARGEST_FACTOR)
+    step: float = bounded(default=2.0, above=1, at_most=LARGEST_FACTOR)
     tolerance: float = bounded(default=0.05, above=0)
     budget: int = bounded(default=10, at_least=1)
     attainment: float = bounded(default=0.9, above=0, at_most=1)

@@ -95,11 +95,22 @@ def test_c52_two_sweeps_at_once_both_survive(done: Path, tmp_path: Path) -> None
     assert sorted(left) == sorted(row["point"] for row in table)
 
 
+def test_a_class_without_an_slo_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("arrival_s,class,input_tokens,output_tokens\n0,chat,10,1\n1,chat,10,1\n")
+    own = ("workload=csv", "workload.path=mine.csv", "workload.columns.class=class", "slo=by_task")
+    status, _, err = run(tmp_path, *TINY, *own)
+    assert status == 2
+    (told,) = (line for line in err.splitlines() if not line.startswith((" ", "mine.csv: 2 rows read")))
+    assert told.startswith("error: no SLO for class 'chat': slo.tasks names text, ")
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     for arguments, words in (
         (("system=flowprefil",), "system has no option 'flowprefil'; it has: chunked_prefill"),
         (("load.rate_scale=0",), "load.rate_scale must be above 0"),
         (("workload=azure_code", "workload.path=no.csv"), "there is no file no.csv"),
+        (("load.rate_scale=1e300",), "load.rate_scale must be at most 1e+06, got 1e+300"),
     ):
         status, out, err = run(tmp_path, *TINY, *arguments)
         assert (status, out) == (2, "")

@@ -49,6 +49,9 @@ def test_uniform_keeps_the_rows_class():
 
 def test_a_class_without_slo_is_an_error_that_names_it():
     rule = SLORule(SLOSettings("by_task", tasks=TASKS))
+    with pytest.raises(ValueError, match="no SLO for class 'chat'"):
+        rule.require_all([row(task="text"), row(task="chat")])
+    rule.require_all([row(task="text"), row(task="file")])
     with pytest.raises(ValueError, match=r"no SLO for class 'chat': slo.tasks names text, file"):
         rule.objective(row(task="chat"))
     with pytest.raises(ValueError, match=r"the trace has no classes.*slo=by_length"):

@@ -82,6 +82,11 @@ def test_a_repetition_may_end_inside_the_first_period():
     assert report.rows_repeated == 0
 
 
+def test_a_repetition_that_no_memory_holds_is_refused():
+    with pytest.raises(TraceError, match=r"its 3 rows, one period every 3 s, repeated to 1e\+12 s are over 10000000"):
+        cut(window_s=3.0, repeat_to_s=1e12)
+
+
 @pytest.mark.parametrize(
     "settings", [{"window_start_s": -1.0}, {"window_s": 0.0}, {"repeat_to_s": -2.0}, {"max_input": 0}]
 )
