@@ -6,8 +6,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from figures.attainment_rows import ALL, NEEDED, attainment_rows
+from figures.clairvoyant_bound import bound_handle, bound_rows, draw_bound
 from figures.conditions import CONDITION, condition_labels, footnote, in_class_order, interval_note
 from figures.curves import TARGET, draw_curves, legend_handles
+from figures.families import MOST_IN_A_PANEL, with_family
+from figures.family_panels import family_figure
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, requests_per_second_axis, theme
 from figures.results import Inputs, MissingInputError
@@ -17,31 +20,40 @@ TITLE = "SLO attainment over the request rate"
 
 
 def rows(inputs: Inputs) -> pd.DataFrame:
-    """What is drawn: kind "point" (attainment at a rate) and kind "max_goodput" (where a curve crosses 90 %).
+    """What is drawn: kind "point" (attainment at a rate), "max_goodput" (where a curve crosses 90 %) and "bound" (the
+    clairvoyant bound, where the table has it).
 
     Raises MissingInputError.
     """
     table = inputs.results.table(inputs.experiment, NEEDED)
     points = attainment_rows(table, "rate_scale", inputs.experiment).assign(kind="point")
+    shown = [points, _marks(inputs, points), bound_rows(table, "rate_scale", inputs.experiment)]
+    return with_family(pd.concat([part for part in shown if len(part)], ignore_index=True), table)
+
+
+def _marks(inputs: Inputs, points: pd.DataFrame) -> pd.DataFrame:
     try:
         marks = max_goodput_rows(inputs.results, inputs.experiment)
     except MissingInputError:  # the curves stand without their crossings: one rate has none
-        return points
+        return pd.DataFrame()
     marks = marks[marks["bound"] == ""].assign(kind="max_goodput", panel=ALL, attainment=TARGET)
     marks = marks.rename(columns={"max_goodput_rate_scale": "rate_scale", "max_goodput_rps": "rate_rps"})
     marks = marks[marks["series"].isin(points["series"])]
     shared = [column for column in points.columns if column in marks.columns]
-    return pd.concat([points, marks[shared]], ignore_index=True) if len(marks) else points
+    return marks[shared]
 
 
 def draw(rows: pd.DataFrame) -> Figure:
-    """One band of panels per condition: overall large, classes small beside it."""
+    """One band of panels per condition: overall large, classes small beside it. Many series: a column per family."""
     points, marks = rows[rows["kind"] == "point"], rows[rows["kind"] == "max_goodput"]
-    labels = condition_labels(points)
+    if points["series"].nunique() > MOST_IN_A_PANEL:
+        note = footnote(points, interval_note(points))
+        return family_figure(rows.assign(band=condition_labels(rows)), "rate_scale", "rate scale", TITLE, note)
+    labels, bound = condition_labels(points), rows[rows["kind"] == "bound"]
     conditions = list(dict.fromkeys(labels))
     classes = in_class_order(set(points["panel"]) - {ALL})
     columns = -(-len(classes) // 2)
-    styles = styles_of(rows["series"])
+    styles = styles_of(points["series"])
     with theme():
         figure = new_figure(4.6 + 2.5 * columns, 1.7 + 3.3 * len(conditions))
         bands = figure.add_gridspec(len(conditions), 2 + columns)
@@ -51,6 +63,8 @@ def draw(rows: pd.DataFrame) -> Figure:
             overall = figure.add_subplot(cell[0, 0])
             prefix = f"{condition}: " if len(conditions) > 1 else ""
             _panel(overall, here[here["panel"] == ALL], styles, f"{prefix}all requests", large=True)
+            if len(bound):
+                draw_bound(overall, _same_condition(bound, here), "rate_scale")
             _mark_crossings(overall, _same_condition(marks, here), styles)
             _second_axis(overall, here)
             grid = bands[i, 2:].subgridspec(2, columns) if columns else None
@@ -66,7 +80,8 @@ def draw(rows: pd.DataFrame) -> Figure:
             note += " Triangles: max goodput (isotonic fit of the mean over valid points crosses 90\u00a0%)."
         if points["rate_scale"].nunique() == 1:
             note += " One rate only: its marks stand side by side."
-        finish(figure, TITLE, note, legend_handles(styles), 4 if columns else 2)
+        handles = [*legend_handles(styles), *([bound_handle()] if len(bound) else [])]
+        finish(figure, TITLE, note, handles, 4 if columns else 2)
     return figure
 
 

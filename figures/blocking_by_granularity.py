@@ -26,7 +26,7 @@ GRANULARITY_COLOUR, CHUNK_COLOUR = "#0072B2", "#009E73"
 
 def rows(inputs: Inputs) -> pd.DataFrame:
     """One row per setting. Raises MissingInputError."""
-    return granularity_rows(inputs.results)
+    return granularity_rows(inputs.results, inputs.experiment)
 
 
 def draw(rows: pd.DataFrame) -> Figure:

@@ -1,7 +1,7 @@
-"""The figures there are: name -> the rows it draws, and how it draws them."""
+"""The figures there are: name -> the rows it draws, how it draws them, and the experiment they come from."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import pandas as pd
@@ -13,10 +13,19 @@ from figures.results import Inputs
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One figure. rows: what it draws, from results; raises MissingInputError. draw: a figure of nothing but them."""
+    """One figure of one experiment; the same two functions serve a measured and a simulated experiment.
+
+    rows: what it draws, from results; raises MissingInputError. draw: a figure of nothing but them.
+    experiment: the table behind it; None = the comparison the user names, or the first of those there are.
+    """
 
     rows: Callable[[Inputs], pd.DataFrame]
     draw: Callable[[pd.DataFrame], Figure]
+    experiment: str | None = None
+
+    def rows_from(self, inputs: Inputs) -> pd.DataFrame:
+        """The rows of this figure's own experiment. Raises MissingInputError."""
+        return self.rows(inputs if self.experiment is None else replace(inputs, experiment=self.experiment))
 
 
 DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
@@ -24,8 +33,17 @@ DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
         "attainment_vs_rate": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw),
         "max_goodput": Drawing(max_goodput.rows, max_goodput.draw),
         "ttft_cdf": Drawing(ttft_cdf.rows, ttft_cdf.draw),
-        "blocking_by_granularity": Drawing(blocking_by_granularity.rows, blocking_by_granularity.draw),
-        "slo_scale": Drawing(slo_scale.rows, slo_scale.draw),
-        "gain_split": Drawing(gain_split.rows, gain_split.draw),
+        "blocking_by_granularity": Drawing(blocking_by_granularity.rows, blocking_by_granularity.draw, "granularity"),
+        "slo_scale": Drawing(slo_scale.rows, slo_scale.draw, "slo_scale"),
+        "gain_split": Drawing(gain_split.rows, gain_split.draw, "ablation"),
+        "sim_attainment_vs_rate": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_goodput_vs_rate"),
+        "sim_max_goodput": Drawing(max_goodput.rows, max_goodput.draw, "sim_goodput_vs_rate"),
+        "sim_gain_split": Drawing(gain_split.rows, gain_split.draw, "sim_gain_split"),
+        "sim_blocking": Drawing(blocking_by_granularity.rows, blocking_by_granularity.draw, "sim_blocking"),
+        "sim_slo_scale": Drawing(slo_scale.rows, slo_scale.draw, "sim_slo_scale"),
+        "sim_single_slo": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_single_slo"),
+        "sim_overload": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_overload"),
+        "sim_models": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_models"),
+        "sim_models_max_goodput": Drawing(max_goodput.rows, max_goodput.draw, "sim_models"),
     }
 )

@@ -93,7 +93,7 @@ def goodput_ratio(results: Results, claim: Claim) -> Finding:
 
 def blocking_ratio(results: Results, claim: Claim) -> Finding:
     """C2: mean blocking at layer level over operator level, beside the ratio that operator times predict."""
-    rows = granularity_rows(results)
+    rows = granularity_rows(results, str(claim.table))
     layer, operator = _setting(rows, "layer"), _setting(rows, "operator")
     ours = float(layer["blocking_mean_ms"]) / float(operator["blocking_mean_ms"])
     predicted = float(layer["blocking_expected_mean_ms"]) / float(operator["blocking_expected_mean_ms"])
@@ -109,7 +109,7 @@ def blocking_ratio(results: Results, claim: Claim) -> Finding:
 
 def chunk_trade_off(results: Results, claim: Claim) -> Finding:
     """C3: three parts. Each holds, is flat (within the tolerance) or is reversed; one reversed part contradicts."""
-    rows = granularity_rows(results)
+    rows = granularity_rows(results, str(claim.table))
     chunks = rows[rows["chunk_tokens"].notna()].sort_values("chunk_tokens")
     if len(chunks) < 2:
         raise MissingInputError("granularity has fewer than two chunk sizes")

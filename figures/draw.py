@@ -37,7 +37,7 @@ def redraw(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
     drawn = 0
     for name in asked or DRAWINGS:
         try:
-            rows = DRAWINGS[name].rows(inputs)
+            rows = DRAWINGS[name].rows_from(inputs)
         except MissingInputError as error:
             skipped[name] = str(error)
             continue
@@ -61,7 +61,7 @@ def check(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
     for name in asked or DRAWINGS:
         path = out / f"{name}.csv"
         try:
-            rows = DRAWINGS[name].rows(inputs)
+            rows = DRAWINGS[name].rows_from(inputs)
         except MissingInputError as error:
             if path.is_file():
                 differences.append(f"{path} can no longer be drawn: {error}")

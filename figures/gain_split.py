@@ -14,7 +14,6 @@ from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs, MissingInputError
 from figures.seed_means import value_over_seeds
 
-EXPERIMENT = "ablation"
 TITLE = "Where the gain comes from: order, granularity, batching"
 CELL = ("policy", "granularity", "batching")
 GRANULARITIES = ("none", "layer", "half_layer", "operator", "tile")
@@ -37,16 +36,16 @@ def rows(inputs: Inputs) -> pd.DataFrame:
 
     Raises MissingInputError, also when one of the four steps was not run.
     """
-    table = inputs.results.table(EXPERIMENT, (*NEEDED, *CELL))
+    table = inputs.results.table(inputs.experiment, (*NEEDED, *CELL))
     table = table.assign(**{name: table[name].fillna("none") for name in CELL})
     series = table[list(CELL)].agg(", ".join, axis=1)
-    cells = attainment_rows(table.assign(series=series), "rate_scale", EXPERIMENT, by=CELL)
+    cells = attainment_rows(table.assign(series=series), "rate_scale", inputs.experiment, by=CELL)
     cells = cells[cells["panel"] == "all"].assign(kind="cell")
-    steps = _steps(with_conditions(table))
+    steps = _steps(with_conditions(table), inputs.experiment)
     return pd.concat([cells, steps], ignore_index=True)
 
 
-def _steps(table: pd.DataFrame) -> pd.DataFrame:
+def _steps(table: pd.DataFrame, experiment: str) -> pd.DataFrame:
     found = []
     for keys, here in table.groupby([*CONDITION, "rate_scale"], sort=True):
         facts = dict(zip([*CONDITION, "rate_scale"], keys, strict=True))
@@ -56,13 +55,13 @@ def _steps(table: pd.DataFrame) -> pd.DataFrame:
             if chosen.empty:
                 if place < REQUIRED_STEPS:
                     raise MissingInputError(
-                        f"the table of {EXPERIMENT} has no points of step {name!r} ({', '.join(cell)})"
+                        f"the table of {experiment} has no points of step {name!r} ({', '.join(cell)})"
                     )
                 continue
             by_seed = chosen.set_index("seed")["attainment"].sort_index()
             gains = by_seed if before is None else (by_seed - before).dropna()
             if gains.empty:
-                raise MissingInputError(f"step {name!r} of {EXPERIMENT} has no seed in common with the step before")
+                raise MissingInputError(f"step {name!r} of {experiment} has no seed in common with the step before")
             gain = value_over_seeds(gains.tolist())
             found.append(
                 {

@@ -1,4 +1,4 @@
-"""The granularity experiment, one row per setting: where a prefill can stop, or the size of its chunks."""
+"""An experiment on granularity, one row per setting: where a prefill can stop, or the size of its chunks."""
 
 import math
 
@@ -8,23 +8,22 @@ from figures.conditions import with_conditions
 from figures.results import MissingInputError, Results
 from figures.seed_means import mean_of
 
-EXPERIMENT = "granularity"
 GRANULARITIES = ("none", "layer", "half_layer", "operator", "tile")
 STATISTICS = ("mean", "p50", "p99", "max")
 EXPECTED = ("blocking_expected_mean_ms", "blocking_predicted_mean_ms")
 KEYS = ("setting", "granularity", "chunk_tokens", "model", "device")
 
 
-def granularity_rows(results: Results) -> pd.DataFrame:
+def granularity_rows(results: Results, experiment: str) -> pd.DataFrame:
     """Blocking (ms) and prefill throughput by setting, averaged over seeds and prompt lengths; the maximum stays one.
 
     throughput_relative is over granularity none, and empty without it. Raises MissingInputError.
     """
     needed = ("granularity", "chunk_tokens", "source", "prefill_tokens_per_s", "blocking_n")
-    table = results.table(EXPERIMENT, (*needed, *(f"blocking_{name}_ms" for name in STATISTICS)))
+    table = results.table(experiment, (*needed, *(f"blocking_{name}_ms" for name in STATISTICS)))
     expected = next((column for column in EXPECTED if column in table.columns), None)
     if expected is None:
-        raise MissingInputError(f"the table of {EXPERIMENT} has no column {EXPECTED[0]}")
+        raise MissingInputError(f"the table of {experiment} has no column {EXPECTED[0]}")
     frame = with_conditions(table)
     frame["setting"] = [setting_of(g, c) for g, c in zip(frame["granularity"], frame["chunk_tokens"], strict=True)]
     found = []

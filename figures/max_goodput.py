@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -9,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.attainment_rows import in_drawing_order
+from figures.clairvoyant_bound import COLOUR, WIDTH, bound_handle, bound_max_goodput
 from figures.conditions import CONDITION, condition_labels, footnote
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, requests_per_second_axis, theme
@@ -16,15 +18,14 @@ from figures.results import Inputs, MissingInputError
 from figures.style import ordered, styles_of
 
 TITLE = "Max goodput: the highest rate at which 90 % of requests meet their TTFT SLO"
-HEADLINE = "goodput_vs_rate"
-OTHER_WORKLOADS = ("azure_code", "mooncake")
-"""Drawn beside the headline experiment where they were run."""
+BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType({"goodput_vs_rate": ("azure_code", "mooncake")})
+"""Experiments drawn beside another where they were run."""
 
 
 def rows(inputs: Inputs) -> pd.DataFrame:
     """One row per workload and series. Raises MissingInputError when the experiment's own table is missing."""
     frames = [max_goodput_rows(inputs.results, inputs.experiment).assign(experiment=inputs.experiment)]
-    for experiment in OTHER_WORKLOADS if inputs.experiment == HEADLINE else ():
+    for experiment in BESIDE.get(inputs.experiment, ()):
         try:
             frames.append(max_goodput_rows(inputs.results, experiment).assign(experiment=experiment))
         except MissingInputError:  # a workload that was not run has no panel
@@ -32,7 +33,21 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     place = {frame["experiment"].iloc[0]: i for i, frame in enumerate(frames)}
     found = pd.concat(frames, ignore_index=True)
     found["panel"] = found["experiment"].map(place)
+    found = _with_bound(found, inputs)
     return in_drawing_order(found, ["panel", *CONDITION])
+
+
+def _with_bound(rows: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
+    """Columns clairvoyant_rate_scale and clairvoyant_open: the bound's own crossing in the same condition."""
+    limits = [
+        found.assign(experiment=experiment)
+        for experiment in dict.fromkeys(rows["experiment"])
+        if inputs.results.has(experiment) and len(found := bound_max_goodput(inputs.results.table(experiment)))
+    ]
+    if not limits:
+        return rows.assign(clairvoyant_rate_scale=math.nan, clairvoyant_open="")
+    joined = rows.merge(pd.concat(limits), how="left", on=["experiment", *CONDITION])
+    return joined.assign(clairvoyant_open=joined["clairvoyant_open"].fillna(""))
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -56,7 +71,8 @@ def draw(rows: pd.DataFrame) -> Figure:
             note += f" In brackets: ratio to {' or '.join(references)}, seeds paired."
         if (rows["bound"] != "").any():
             note += " Arrows: a bound, the curve does not cross 90\u00a0% within the rates tried."
-        finish(figure, TITLE, footnote(rows, note.strip()))
+        limited = rows["clairvoyant_rate_scale"].notna().any()
+        finish(figure, TITLE, footnote(rows, note.strip()), [bound_handle()] if limited else [])
     return figure
 
 
@@ -65,6 +81,8 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str]) -> None:
     numbers = rows["max_goodput_rate_scale"]
     ends = rows["max_goodput_high_rate_scale"].replace(math.inf, math.nan)
     reach = 1.62 * float(max(numbers.max(), ends.max() if ends.notna().any() else 0.0))
+    if rows["clairvoyant_rate_scale"].notna().any():
+        reach = max(reach, 1.06 * float(rows["clairvoyant_rate_scale"].max()))
     step = 0.06 * reach
     for row in rows.to_dict("records"):
         y, value, bound = names.index(row["series"]), float(row["max_goodput_rate_scale"]), row["bound"]
@@ -93,6 +111,14 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str]) -> None:
         axes.annotate(
             _label(row), (end, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7, zorder=6
         )
+    limit = rows["clairvoyant_rate_scale"].iloc[0]
+    if pd.notna(limit):
+        axes.axvline(limit, color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)
+        sign = {"above_highest": "≥ ", "below_lowest": "< "}.get(str(rows["clairvoyant_open"].iloc[0]), "")
+        axes.annotate(
+            f"{sign}{limit:.3g}", (limit, len(names) - 0.45), xytext=(-4, 0), textcoords="offset points",
+            fontsize=7, color="#555555", ha="right", va="bottom", zorder=6,
+        )  # fmt: skip
     axes.set_xlim(0, reach)
     axes.set_xlabel("rate scale (1 = the trace's own rate)")
     axes.grid(visible=False, axis="y")

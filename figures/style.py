@@ -48,14 +48,14 @@ FIXED: dict[str, SeriesStyle] = {
 
 CHUNKED_COLOURS = {"s_edf": "#009E73", "edf": "#E69F00", "fcfs": "#CC79A7", "srpt": "#777777"}
 CHUNKED_MARKERS = {
-    "s_edf": ("^", "<", ">", "v"),
-    "edf": ("P", "X", "d", "*"),
-    "fcfs": ("p", "h", "H", "d"),
-    "srpt": ("d", "*", "P", "X"),
+    "s_edf": ("^", "<", ">", "v", "D"),
+    "edf": ("P", "X", "d", "*", "h"),
+    "fcfs": ("p", "h", "H", "d", "*"),
+    "srpt": ("d", "*", "P", "X", "s"),
 }
-CHUNKED_LINES = (DASH_DOT, DASHED, DASH_DOT_DOT, DOTTED)
-CHUNKED_HATCHES = ("..", "--", "||", "oo")
-CHUNK_SIZES = (256, 512, 1024, 2048)
+CHUNKED_LINES = (DASH_DOT, DASHED, DASH_DOT_DOT, DOTTED, SOLID)
+CHUNKED_HATCHES = ("..", "--", "||", "oo", "xx")
+CHUNK_SIZES = (256, 512, 1024, 2048, 8192)
 
 FREE_COLOURS = ("#882255", "#44AA99", "#999933", "#332288", "#AA4499", "#117733", "#661100", "#6699CC")
 FREE_MARKERS = ("*", "h", "8", "P", "X", "d", "p", "H")

@@ -80,7 +80,7 @@ def test_check_lets_the_last_digit_pass(small: Path, tmp_path: Path) -> None:
     ],
 )
 def test_check_sees_rows_that_are_gone_or_new(small: Path, tmp_path: Path, change: object, says: str) -> None:
-    rows = DRAWINGS["blocking_by_granularity"].rows(Inputs(Results(small), "smoke"))
+    rows = DRAWINGS["blocking_by_granularity"].rows_from(Inputs(Results(small), "smoke"))
     path = tmp_path / "rows.csv"
     path.write_text("\n".join(change(rows_text(rows).splitlines())) + "\n")  # type: ignore[operator]
     assert says in (first_difference(path, rows) or "")
@@ -158,7 +158,7 @@ def test_figures_are_drawn_without_torch(small: Path, tmp_path: Path) -> None:
 
 def drawn(name: str, results: Path, experiment: str) -> object:
     drawing = DRAWINGS[name]
-    return drawing.draw(rows_as_written(drawing.rows(Inputs(Results(results), experiment))))
+    return drawing.draw(rows_as_written(drawing.rows_from(Inputs(Results(results), experiment))))
 
 
 def words(figure: object) -> str:

@@ -128,7 +128,7 @@ def test_ttft_rows_pool_seeds_and_need_the_raw_records(tmp_path: Path) -> None:
 
 def test_granularity_rows_in_order_with_throughput_over_none(tmp_path: Path) -> None:
     made.write_granularity(tmp_path)
-    rows = granularity_rows(Results(tmp_path))
+    rows = granularity_rows(Results(tmp_path), "granularity")
     assert rows["setting"].tolist() == [
         "none", "layer", "half_layer", "operator", "tile", "chunk 256", "chunk 512", "chunk 1024", "chunk 2048",
     ]  # fmt: skip
@@ -140,13 +140,13 @@ def test_granularity_rows_in_order_with_throughput_over_none(tmp_path: Path) -> 
 @pytest.mark.parametrize("column", ["blocking_predicted_mean_ms", "blocking_expected_mean_ms"])
 def test_granularity_reads_the_prediction_under_either_name(tmp_path: Path, column: str) -> None:
     made.write_granularity(tmp_path, predicted=column)
-    assert granularity_rows(Results(tmp_path))["blocking_expected_mean_ms"].notna().all()
+    assert granularity_rows(Results(tmp_path), "granularity")["blocking_expected_mean_ms"].notna().all()
 
 
 def test_granularity_without_a_prediction_says_so(tmp_path: Path) -> None:
     made.write_granularity(tmp_path, predicted="something_else")
     with pytest.raises(MissingInputError, match="no column blocking_"):
-        granularity_rows(Results(tmp_path))
+        granularity_rows(Results(tmp_path), "granularity")
 
 
 def test_gain_split_steps_are_paired_by_seed(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_gain_split_steps_are_paired_by_seed(tmp_path: Path) -> None:
     )
     (tmp_path / "tables").mkdir()
     table.to_csv(tmp_path / "tables" / "ablation.csv", index=False)
-    rows = gain_split.rows(Inputs(Results(tmp_path), "goodput_vs_rate"))
+    rows = gain_split.rows(Inputs(Results(tmp_path), "ablation"))
     steps = rows[rows["kind"] == "step"].reset_index(drop=True)
     assert steps["attainment"].tolist() == pytest.approx([0.3, 0.55, 0.85, 0.9])
     assert steps["gain"].tolist()[1:] == pytest.approx([0.25, 0.3, 0.05])
@@ -175,7 +175,7 @@ def test_gain_split_steps_are_paired_by_seed(tmp_path: Path) -> None:
     assert len(rows[rows["kind"] == "cell"]) == 4
     table[table["granularity"] != "operator"].to_csv(tmp_path / "tables" / "ablation.csv", index=False)
     with pytest.raises(MissingInputError, match=r"\+ operator checks"):
-        gain_split.rows(Inputs(Results(tmp_path), "goodput_vs_rate"))
+        gain_split.rows(Inputs(Results(tmp_path), "ablation"))
 
 
 def test_max_goodput_keeps_bounds_apart_from_numbers(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_other_workloads_stand_beside_the_headline_only(tmp_path: Path) -> None:
 def test_slo_scale_rows_are_one_per_scale(tmp_path: Path) -> None:
     points = [(made.at(made.FACTS, experiment="slo_scale", slo_scale=x, rate_scale=2.0), 4.0) for x in (0.4, 2.0)]
     made.write_points_of(tmp_path, points, requests=30, raw=False)
-    rows = slo_scale.rows(Inputs(Results(tmp_path), "goodput_vs_rate"))
+    rows = slo_scale.rows(Inputs(Results(tmp_path), "slo_scale"))
     assert rows[rows["panel"] == "all"]["slo_scale"].tolist() == [0.4, 2.0]
 
 

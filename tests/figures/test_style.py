@@ -8,7 +8,7 @@ from figures.style import FIXED, ordered, styles_of
 
 COMPARISON = [
     "FlowPrefill (operator)", "FlowPrefill (tile)", "DistServe (FCFS)",
-    *(f"Chunked prefill {size} ({policy})" for policy in ("s_edf", "edf", "fcfs") for size in (256, 512, 1024, 2048)),
+    *(f"Chunked prefill {n} ({policy})" for policy in ("s_edf", "edf", "fcfs") for n in (256, 512, 1024, 2048, 8192)),
 ]  # fmt: skip
 
 

@@ -1,0 +1,62 @@
+"""The clairvoyant bound beside the systems: no schedule, however well informed, attains more."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from figures.attainment_rows import attainment_rows
+from figures.conditions import CONDITION, with_conditions
+from figures.curves import TARGET
+from harness.measurement.goodput import RatePoint, max_goodput
+
+SERIES = "Clairvoyant bound"
+COLUMN = "bound_attainment"
+COLOUR = "#8c8c8c"
+WIDTH = 3.0
+
+
+def bound_rows(table: pd.DataFrame, axis: str, experiment: str, by: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Rows as `attainment_rows` makes them, kind "bound", of all requests; empty where the table has no bound."""
+    points = _bounds(table, axis, by)
+    if points.empty:
+        return points
+    points = points.assign(series=SERIES, attainment=points[COLUMN], verdict="VALID")
+    return attainment_rows(points, axis, experiment, by).assign(kind="bound")
+
+
+def bound_max_goodput(table: pd.DataFrame) -> pd.DataFrame:
+    """Per condition: clairvoyant_rate_scale, where the mean bound crosses 90 %, and clairvoyant_open, the name of the
+    open end where it does not ("above_highest" or "below_lowest"). Empty where the table has no bound."""
+    points = _bounds(table, "rate_scale", ())
+    found = []
+    for keys, group in points.groupby(list(CONDITION), sort=True) if len(points) else ():
+        tried = [RatePoint(int(s), float(r), float(b)) for s, r, b in group[["seed", "rate_scale", COLUMN]].to_numpy()]
+        limit, _ = max_goodput(tried, TARGET)
+        cells = {"clairvoyant_rate_scale": limit.known, "clairvoyant_open": limit.bound}
+        found.append({**dict(zip(CONDITION, keys, strict=True)), **cells})
+    return pd.DataFrame(found)
+
+
+def draw_bound(axes: Axes, rows: pd.DataFrame, x: str) -> None:
+    """A broad grey line behind the series."""
+    line = rows.sort_values(x)
+    axes.plot(line[x], 100 * line["attainment"], color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)
+
+
+def bound_handle() -> Line2D:
+    """Its legend entry."""
+    return Line2D([], [], color=COLOUR, linewidth=WIDTH, alpha=0.55, label=SERIES.lower())
+
+
+def _bounds(table: pd.DataFrame, axis: str, by: Sequence[str]) -> pd.DataFrame:
+    """One row per condition, axis value and seed. It is solved once and shared by all series; of several values (a
+    series with fewer batches has a lower one) the greatest bounds them all."""
+    if COLUMN not in table.columns:
+        return pd.DataFrame()
+    there = with_conditions(table[table[COLUMN].notna()])
+    keys = [*CONDITION, *by, axis, "seed"]
+    chosen = there.loc[there.groupby(keys)[COLUMN].idxmax()] if len(there) else there
+    classes = [name for name in chosen.columns if name.startswith(("n_", "attainment_")) and name != "attainment_n"]
+    return chosen.drop(columns=classes)
