@@ -3,17 +3,18 @@
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.core.clock import seconds_to_ns
-from engine.core.trace import PlannedRequest, Trace
+from engine.core.trace import PlannedRequest, Trace, TraceRow
 from workloads.arrivals import generated_arrivals_s
 from workloads.length_scale import effective_tokens
 from workloads.prompts import PromptSettings, make_prompts
 from workloads.slo import Objective, SLORule
 
 Arrivals = Literal["recorded", "poisson", "gamma"]
+Lengths = Literal["resampled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class PlanSettings:
     time_stretch: gaps grow by it (a slower device: slo_speed_factor, see workloads.slo).
     length_scale: lengths shrink by it, rounded up, at least 1: inputs and outputs alike.
     output_tokens: tokens asked of every request, or "trace".
+    lengths: None (the row's own), or resampled: drawn by the run's seed, with replacement, among the rows of its class.
     """
 
     arrivals: Arrivals = "recorded"
@@ -34,6 +36,7 @@ class PlanSettings:
     time_stretch: float = 1.0
     length_scale: float = 1.0
     output_tokens: int | Literal["trace"] = 1
+    lengths: Lengths | None = None
 
     def __post_init__(self) -> None:
         for name in ("rate_scale", "time_stretch", "length_scale"):
@@ -71,8 +74,8 @@ def plan_requests(
 ) -> tuple[PlannedRequest, ...]:
     """The requests of one run, in order of due instants.
 
-    The seed draws the prompts, and with arrivals poisson or gamma the instants; rows keep their order, lengths and
-    classes under every seed. Effective lengths are len(token_ids) and max_tokens.
+    The seed draws the prompts, with arrivals poisson or gamma the instants, and with lengths resampled the lengths;
+    rows keep their order and classes under every seed. Effective lengths are len(token_ids) and max_tokens.
     context_limit_tokens: positions the model has; a request that needs more is refused here, not deep in the run.
     Raises ValueError with one sentence.
     """
@@ -88,18 +91,38 @@ def schedule_requests(
     window: Trace, settings: PlanSettings, slos: SLORule, seed: int, context_limit_tokens: int | None = None
 ) -> tuple[ScheduledRequest, ...]:
     """The same requests without prompts."""
-    lengths = [effective_tokens(row.input_tokens, settings.length_scale) for row in window.rows]
-    asked = [row.output_tokens if settings.output_tokens == "trace" else settings.output_tokens for row in window.rows]
+    rows = window.rows if settings.lengths is None else resampled_lengths(window.rows, seed)
+    lengths = [effective_tokens(row.input_tokens, settings.length_scale) for row in rows]
+    asked = [row.output_tokens if settings.output_tokens == "trace" else settings.output_tokens for row in rows]
     outputs = [effective_tokens(tokens, settings.length_scale) for tokens in asked]
     if context_limit_tokens is not None:
         _refuse_over_context(lengths, outputs, context_limit_tokens, settings.length_scale)
-    objectives = [slos.objective(row) for row in window.rows]
+    objectives = [slos.objective(row) for row in rows]
     stretch = settings.time_stretch / settings.rate_scale
     due = [seconds_to_ns(instant * stretch) for instant in _arrivals_s(window, settings, seed)]
     width = max(4, len(str(len(lengths))))
     return tuple(
         ScheduledRequest(f"r{i:0{width}d}", due[i], lengths[i], outputs[i], objectives[i]) for i in range(len(lengths))
     )
+
+
+def resampled_lengths(rows: Sequence[TraceRow], seed: int) -> tuple[TraceRow, ...]:
+    """The rows, each with the lengths of one drawn with replacement among those of its class.
+
+    Input and output of a row stay together. The same lengths at every rate, so that a seed's curve is of one workload.
+    A trace without classes is one class.
+    """
+    by_task: dict[str, list[TraceRow]] = {}
+    for row in rows:
+        by_task.setdefault(row.task, []).append(row)
+    rng = random.Random(f"plan lengths {seed}")
+    drawn = []
+    for row in rows:
+        mates = by_task[row.task]
+        # random() alone is the stream that no Python version changes; choice() is not.
+        source = mates[int(rng.random() * len(mates))]
+        drawn.append(replace(row, input_tokens=source.input_tokens, output_tokens=source.output_tokens))
+    return tuple(drawn)
 
 
 def _arrivals_s(window: Trace, settings: PlanSettings, seed: int) -> list[float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workloads.plan import Arrivals, PlanSettings
+from workloads.plan import Arrivals, Lengths, PlanSettings
 from workloads.traces.admission import AdmissionRules, RowPolicy
 from workloads.traces.cells import ArrivalUnit
 from workloads.traces.qwen import FollowUp
@@ -37,6 +37,7 @@ class WorkloadSettings:
     arrivals: Arrivals = "recorded"
     arrival_cv: float | None = None
     output_tokens: int | Literal["trace"] = 1
+    lengths: Lengths | None = None
     follow_up: FollowUp | None = None
     columns: Mapping[str, str | None] = field(default_factory=dict)
     arrival_unit: ArrivalUnit | None = None
@@ -66,4 +67,6 @@ class WorkloadSettings:
         self, rate_scale: float = 1.0, time_stretch: float = 1.0, length_scale: float = 1.0
     ) -> PlanSettings:
         """The planning half, with what the load and the device add."""
-        return PlanSettings(self.arrivals, self.arrival_cv, rate_scale, time_stretch, length_scale, self.output_tokens)
+        return PlanSettings(
+            self.arrivals, self.arrival_cv, rate_scale, time_stretch, length_scale, self.output_tokens, self.lengths
+        )

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from engine.core.trace import Trace, TraceRow
 from workloads.length_scale import effective_tokens
-from workloads.plan import PlanSettings, plan_requests
+from workloads.plan import PlanSettings, plan_requests, resampled_lengths, schedule_requests
 from workloads.prompts import PromptSettings
-from workloads.slo import SLORule, SLOSettings, Target
+from workloads.slo import LengthBin, SLORule, SLOSettings, Target
 
 SECOND = 10**9
 PROMPTS = PromptSettings(vocab=4096)
@@ -118,3 +118,54 @@ def test_c42_a_request_longer_than_the_model_is_refused_before_the_start():
 @given(st.integers(1, 10**6), st.integers(1, 400))
 def test_effective_tokens_is_the_exact_ceiling(tokens, hundredths):
     assert effective_tokens(tokens, hundredths / 100) == max(1, -(-tokens * hundredths // 100))
+
+
+def test_a_schedule_is_the_plan_without_its_prompts():
+    settings = PlanSettings("poisson", rate_scale=3.0, length_scale=0.25, output_tokens="trace", lengths="resampled")
+    planned = plan_requests(LONG, settings, SLOS, PROMPTS, 4)
+    scheduled = schedule_requests(LONG, settings, SLOS, 4)
+    assert [(r.request_id, r.due_ns, len(r.token_ids), r.max_tokens, r.slo, r.task) for r in planned] == [
+        (s.request_id, s.due_ns, s.prompt_tokens, s.max_tokens, s.objective.slo, s.objective.task) for s in scheduled
+    ]
+
+
+MIXED = Trace(
+    "mixed",
+    tuple(
+        TraceRow(i, *((1000 + i, 7) if i % 4 else (i + 1, i + 1)), "search" if i % 4 else "text") for i in range(800)
+    ),
+)
+
+
+def test_resampled_lengths_come_from_rows_of_the_class_and_stay_in_pairs():
+    drawn = resampled_lengths(MIXED.rows, seed=3)
+    assert [(r.arrival_s, r.task) for r in drawn] == [(r.arrival_s, r.task) for r in MIXED.rows]
+    for task in ("text", "search"):
+        own = [(r.input_tokens, r.output_tokens) for r in MIXED.rows if r.task == task]
+        new = [(r.input_tokens, r.output_tokens) for r in drawn if r.task == task]
+        assert set(new) <= set(own)
+        # With replacement, 1 - 1/e of the rows are expected to be drawn.
+        assert len(set(new)) / len(own) == pytest.approx(0.632, abs=0.08)
+        assert statistics.mean(n for n, _ in new) == pytest.approx(statistics.mean(n for n, _ in own), rel=0.1)
+
+
+def test_resampled_lengths_follow_the_seed_and_nothing_else():
+    def lengths(seed, **settings):
+        return [len(r.token_ids) for r in plan(LONG, seed=seed, lengths="resampled", **settings)]
+
+    assert lengths(1) == lengths(1, rate_scale=5.0, arrivals="poisson")
+    assert lengths(1) != lengths(2)
+    assert [r.due_ns for r in plan(LONG, lengths="resampled")] == [r.due_ns for r in plan(LONG)]
+    # pinned: a release of Python that drew others would change committed results
+    assert lengths(1)[:4] == [1293, 1171, 1745, 106]
+
+
+def test_a_class_made_from_lengths_follows_the_resampled_length():
+    bins = (LengthBin(1000, "short", 1.0), LengthBin(None, "long", 4.0))
+    unnamed = Trace("u", tuple(TraceRow(i, 10 if i % 2 else 5000, 1) for i in range(40)))
+    planned = schedule_requests(
+        unnamed, PlanSettings(lengths="resampled"), SLORule(SLOSettings("by_length", bins=bins)), 0
+    )
+    assert {(s.prompt_tokens, s.objective.task, s.objective.slo.ttft_ns) for s in planned} == {
+        (10, "short", SECOND), (5000, "long", 4 * SECOND),
+    }  # fmt: skip
