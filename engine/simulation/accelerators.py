@@ -25,6 +25,7 @@ class Accelerator:
         over all rows (projections, MLP, router, head), by attention, and by the experts' grouped products.
     launch_s: added to every operator, from the end of the one before to its own start.
     tile_rows, expert_tile_rows: rows are computed in multiples of this; an expert's rows in multiples of the second.
+    compute_units: attention computes this many blocks of `tile_rows` query rows at a time.
     step_overhead_s: of every task, whatever its size: scheduling, preparing inputs, reading the tokens back.
     half_layer_sync_s: FlowPrefill as released waits for the device after each half of a layer; a `RooflineDevice`
         charges it where told to, never otherwise: rivals do not wait.
@@ -44,6 +45,7 @@ class Accelerator:
     launch_s: float
     tile_rows: int
     expert_tile_rows: int
+    compute_units: int
     step_overhead_s: float
     allreduce_latency_s: float
     allreduce_bandwidth_bytes_s: float

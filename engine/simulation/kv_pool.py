@@ -26,7 +26,7 @@ def kv_pool_tokens(
 
 
 def rank_weights(shape: ModelShape, tensor_parallel: int) -> int:
-    """Weights of one rank. Embedding, projections, MLP or experts, and head are split; norms and router are repeated."""
+    """Weights of one rank: norms and router are repeated on each, the rest is split."""
     sizes = RankSizes.of(shape, tensor_parallel)
     projected = sizes.query + 2 * sizes.key_value
     attention = sizes.hidden * projected + sizes.query * sizes.hidden + (projected if shape.qkv_bias else 0)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.model.granularity import Span, pairs_of
+from engine.model.granularity import Span
 from engine.model.operators import PlannedOperator
 from engine.model.shape import ModelShape
 from engine.simulation.accelerators import Accelerator
+from engine.simulation.devices.attention_blocks import spread_pairs
 from engine.simulation.devices.rank_sizes import RankSizes
 
 _TOKEN_ID_BYTES = 8
@@ -28,7 +29,8 @@ class _Product:
 class OperatorTimes:
     """Prices the operators of one model on one rank of `tensor_parallel` accelerators.
 
-    Matrix products compute rows in multiples of the accelerator's tile and read their weights once. Counted in the
+    Matrix products compute rows in multiples of the accelerator's tile and read their weights once; attention computes
+    its query-key pairs in blocks of that many rows (attention_blocks.py). Counted in the
     operator they are fused to: norms (qkv_proj, gate_up_proj, router, head), rotation and the writing of KV (qkv_proj),
     the activation (gate_up_proj, experts), the residual (o_proj, down_proj, experts). The sums over ranks follow o_proj
     and down_proj or experts: twice a layer, part of that operator.
@@ -37,6 +39,7 @@ class OperatorTimes:
     def __init__(self, shape: ModelShape, accelerator: Accelerator, tensor_parallel: int, element_bytes: int) -> None:
         sizes = RankSizes.of(shape, tensor_parallel)
         self._experts, self._experts_per_token = shape.experts, shape.experts_per_token
+        self._head_dim = shape.head_dim
         self._sizes, self._accelerator, self._element_bytes = sizes, accelerator, element_bytes
         self._products = _products(sizes, shape.experts)
         self._sum_s_per_byte = 2 * (tensor_parallel - 1) / tensor_parallel / accelerator.allreduce_bandwidth_bytes_s
@@ -63,11 +66,12 @@ class OperatorTimes:
 
     def _attention(self, spans: Sequence[Span]) -> float:
         """Causal: pairs that are masked cost nothing. Each span reads all keys and values up to its last row."""
+        accelerator = self._accelerator
         queries = sum(stop - first for _, first, stop in spans)
         positions = sum(segment.context_tokens + stop for segment, _, stop in spans)
-        flops = 4 * self._sizes.query * pairs_of(spans)
+        heads = self._sizes.query // self._head_dim
+        flops = 4 * self._head_dim * spread_pairs(spans, heads, accelerator.tile_rows, accelerator.compute_units)
         moved = 2 * (self._sizes.query * queries + self._sizes.key_value * positions) * self._element_bytes
-        accelerator = self._accelerator
         compute_s = flops / (accelerator.attention_efficiency * accelerator.peak_flops)
         return max(compute_s, moved / accelerator.bandwidth_bytes_s)
 
