@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pandas as pd
 from matplotlib.figure import Figure
 
-from figures import attainment_vs_rate, blocking_by_granularity, gain_split, max_goodput, slo_scale, ttft_cdf
+from figures import attainment_vs_rate, blocking_by_granularity, gain_split, max_goodput, slo_scale, ttft_cdf, workload
 from figures.results import Inputs
 
 
@@ -30,6 +30,7 @@ class Drawing:
 
 DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
     {
+        "workload": Drawing(workload.rows, workload.draw, "workload_sample"),
         "attainment_vs_rate": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw),
         "max_goodput": Drawing(max_goodput.rows, max_goodput.draw),
         "ttft_cdf": Drawing(ttft_cdf.rows, ttft_cdf.draw),
