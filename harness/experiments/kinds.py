@@ -3,10 +3,11 @@
 import asyncio
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.core.command_line import INTERRUPTED_STATUS
-from harness.assembly.reading import SettingsError, read
+from harness.assembly.reading import SettingsError, bounded, read
 from harness.experiments import compose
 from harness.experiments.campaign import Campaign, OutputSettings, require_writable, tell
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
@@ -20,6 +21,13 @@ from harness.experiments.write_tables import write_tables
 
 ROOT_KEYS = {"kind", "cells", "reference", "pauses", "search", "output", "experiment", *compose.NAMED_GROUPS}
 ROOT_KEYS |= {"workload", "slo", "check", "bound"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundSettings:
+    """batch_tokens: the largest batch or chunk of any system held against the clairvoyant bound, in trace tokens."""
+
+    batch_tokens: int = bounded(at_least=1)
 
 
 def run_job(job: Job) -> int:
@@ -61,8 +69,11 @@ def _measure(points: Sequence[Prepared], output: OutputSettings) -> int:
 
 
 def _simulate(job: Job, points: Sequence[Prepared], output: OutputSettings) -> int:
+    asked = None if job.config.get("bound") is None else read(BoundSettings, job.config["bound"], "bound")
     campaign = SimulatedCampaign(output, job.config["experiment"], simulation_origin(job.overrides))
     campaign.run(points)
+    if asked is not None:
+        campaign.bound(points, asked.batch_tokens)
     return campaign.status
 
 

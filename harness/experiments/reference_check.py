@@ -67,7 +67,7 @@ def run_reference(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> i
 
 
 def crossing_rate(attained: Callable[[float], float], target: float, tolerance: float) -> float:
-    """The rate at which `attained` falls below the target: bisection until the two rates around it are within tolerance.
+    """The rate at which `attained` falls below the target: bisection to the tolerance between the two rates around it.
 
     Raises SettingsError where no rate, or every one, meets the target.
     """

@@ -3,7 +3,6 @@
 import functools
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from engine.core.clock import NS_PER_S, seconds_to_ns
 from engine.core.record import ClientReport
@@ -14,6 +13,7 @@ from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
 from harness.assembly.simulated import run_settings, scheduled, scheduler_of, simulated_requests
 from harness.assembly.simulated_device import device_model, predictor_timings
+from harness.experiments.job_runner import Failure
 from harness.experiments.measure import recorded_settings
 from harness.experiments.prepare import Prepared
 from harness.experiments.simulated_store import SimulatedPoint, rounded
@@ -22,14 +22,6 @@ from harness.measurement.verdict import judge
 
 CLIENT_COLUMNS = ("sender_lag_p99_ms", "client_cpu_share", "prompt_tokens_mismatched")
 """What a simulated client has not: it is never late, takes nothing, and is told no lengths."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A point that could not be simulated. details: the traceback of a fault of this program, else empty."""
-
-    sentence: str
-    details: str = ""
 
 
 def simulate_or_fail(ready: Prepared) -> SimulatedPoint | Failure:

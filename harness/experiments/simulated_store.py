@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.measurement.store import StoreError
-from harness.measurement.table_file import TableError, write_whole
+from harness.measurement.table_file import write_whole
 
 POINTS = "simulated.jsonl.gz"
 RUNS = "simulated_runs.json"
@@ -26,11 +26,10 @@ DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPoint:
-    """row: of the point table. settings: what the point's hash was made of. bound: its bound's key; "" = none asked."""
+    """row: of the point table. settings: what the point's hash was made of."""
 
     row: Mapping[str, Any]
     settings: Mapping[str, Any]
-    bound: str = ""
 
     @property
     def point(self) -> str:
@@ -59,10 +58,10 @@ def read_simulated(folder: Path) -> dict[str, SimulatedPoint]:
 def add_simulated(folder: Path, points: Mapping[str, SimulatedPoint], origin: Mapping[str, Any]) -> None:
     """Add points to the store, replacing those of the same id. origin: the provenance of this run."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         kept = {**read_simulated(folder), **points}
         lines = (
-            json.dumps({"row": one.row, "settings": one.settings, "bound": one.bound}, sort_keys=True, allow_nan=False)
+            json.dumps({"row": one.row, "settings": one.settings}, sort_keys=True, allow_nan=False)
             for _, one in sorted(kept.items())
         )
         runs = [_without(run, points) for run in read_runs(folder) if run.get("origin") != origin]
@@ -82,14 +81,6 @@ def read_runs(folder: Path) -> list[dict[str, Any]]:
     return [run for run in runs if isinstance(run, dict) and "points" in run]
 
 
-def simulated_rows(folder: Path) -> list[dict[str, object]]:
-    """Rows of the point table. Raises TableError."""
-    try:
-        return [dict(point.row) for point in read_simulated(folder).values()]
-    except StoreError as error:
-        raise TableError(str(error)) from error
-
-
 def _without(run: dict[str, Any], points: Mapping[str, SimulatedPoint]) -> dict[str, Any]:
     return {**run, "points": [point for point in run["points"] if point not in points]}
 
@@ -99,7 +90,7 @@ def _points_of(runs: list[dict[str, Any]], origin: Mapping[str, Any]) -> list[st
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock: the folder itself is locked, so that no lock file is left behind."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.experiments.simulated_store import simulated_rows
+from harness.experiments.bound_store import bound_key, read_bounds
+from harness.experiments.simulated_store import read_simulated
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
 from harness.measurement.ratio_table import ratio_table, write_ratios
 from harness.measurement.store import PointState, StoreError, point_state, read_point
 from harness.measurement.table_file import Row, TableError
-from harness.measurement.tables import point_row, write_points
+from harness.measurement.tables import point_row, with_bound, write_points
 from harness.measurement.verdict import judge
 
 
@@ -56,8 +57,17 @@ def _rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
 
 
 def _simulated_rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
+    """Rows of simulated points, each beside its bound where one was solved."""
+    rows: list[Row] = []
     try:
-        return list(simulated_rows(folder))
-    except TableError as error:
+        points, bounds = read_simulated(folder), read_bounds(folder)
+    except StoreError as error:
         tell(f"left out of the table: {error}")
-        return []
+        return rows
+    for name, point in points.items():
+        bound = bounds.get(bound_key(point.settings)) if bounds else None
+        try:
+            rows.append(point.row if bound is None else with_bound(point.row, bound))
+        except TableError as error:
+            tell(f"left out of the table: {name}: {error}")
+    return rows

@@ -10,6 +10,7 @@ from engine.core.clock import NS_PER_MS, NS_PER_S
 from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
 from harness.measurement.attainment import AttainmentReport, attainment
 from harness.measurement.blocking import blocking_ms
+from harness.measurement.bound import Bound
 from harness.measurement.latency import enough_for_quantile, measured, summarize, ttft_from_due_ns, ttft_from_send_ns
 from harness.measurement.table_file import Row, TableError, merge_rows, write_table
 from harness.measurement.uncertainty import wilson
@@ -84,7 +85,10 @@ POINT_COLUMNS = (
     "verdict",
     "verdict_reason",
 )
-"""Columns every point table has; attainment_<class> and n_<class> follow them."""
+"""Columns every point table has; attainment_<class> and n_<class> follow them, and the bound where one was solved."""
+
+BOUND_TOLERANCE = 1e-6
+"""Of the solver."""
 
 
 def point_row(
@@ -111,6 +115,20 @@ def point_row(
     )
     row.update(_class_cells(report))
     return row
+
+
+def with_bound(row: Row, bound: Bound) -> dict[str, object]:
+    """A row of a simulated point beside the clairvoyant bound of its requests.
+
+    Raises TableError for an attainment above the bound: one of the two is wrong.
+    """
+    share, most = row.get("attainment"), bound.overall
+    cells: dict[str, object] = {"bound_attainment": most, "bound_attainment_worst_class": bound.worst_class}
+    if isinstance(share, int | float) and most is not None:
+        if share > most + BOUND_TOLERANCE:
+            raise TableError(f"point {row.get('point')}: attainment {share} is above its bound {most}")
+        cells["fraction_of_bound"] = min(1.0, share / most) if most > 0 else None
+    return {**row, **cells}
 
 
 def write_points(path: Path, rows: Iterable[Row]) -> None:
