@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.measurement.store import PROVENANCE, SETTINGS, PointState, point_state
+from harness.experiments.simulated_origin import again
+from harness.experiments.simulated_store import POINTS, read_runs, read_simulated
+from harness.measurement.store import PROVENANCE, SETTINGS, PointState, StoreError, point_state
 from harness.measurement.table_file import TableError, read_table
 
 NEAR = 5
@@ -17,29 +19,33 @@ class UnknownPointError(ValueError):
 
 
 def find_point(results: Path, name: str) -> Path:
-    """The folder of the point with this id or unambiguous beginning. Raises UnknownPointError."""
+    """The folder of the point with this id or unambiguous beginning; a simulated point has a place in its experiment's
+    folder only. Raises UnknownPointError."""
     raw = results / "raw"
-    folders = sorted(p for p in raw.glob("*/*") if p.is_dir() and not p.name.startswith("."))
-    exact = [folder for folder in folders if folder.name == name]
-    found = exact or [folder for folder in folders if folder.name.startswith(name)]
+    places = sorted(p for p in raw.glob("*/*") if p.is_dir() and not p.name.startswith("."))
+    places += [folder.parent / point for folder in sorted(raw.glob(f"*/{POINTS}")) for point in _simulated(folder)]
+    exact = [place for place in places if place.name == name]
+    found = exact or [place for place in places if place.name.startswith(name)]
     # The hash alone is enough, too.
-    found = found or [folder for folder in folders if folder.name.rpartition("-")[2].startswith(name)]
+    found = found or [place for place in places if place.name.rpartition("-")[2].startswith(name)]
     if len(found) == 1:
         return found[0]
-    if not folders:
+    if not places:
         raise UnknownPointError(f"there are no points under {raw}")
     if found:
-        some = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in found[:NEAR])
+        some = ", ".join(f"{place.parent.name}/{place.name}" for place in found[:NEAR])
         raise UnknownPointError(
             f"{name} is the beginning of {len(found)} points: {some}{', ...' * (len(found) > NEAR)}"
         )
-    names = [folder.name for folder in folders]
+    names = [place.name for place in places]
     near = difflib.get_close_matches(name, names, n=NEAR, cutoff=0.3) or names[:NEAR]
     raise UnknownPointError(f"there is no point {name} under {raw}; near it: {', '.join(near)}")
 
 
 def describe(folder: Path, results: Path) -> str:
-    """Everything known of a point, for a person."""
+    """Everything known of a point, for a person. folder: as `find_point` gives it."""
+    if not folder.is_dir():
+        return _describe_simulated(folder, results)
     provenance = _json(folder / PROVENANCE)
     settings = _json(folder / SETTINGS)
     code, machine = provenance.get("code", {}), provenance.get("machine", {})
@@ -64,6 +70,43 @@ def describe(folder: Path, results: Path) -> str:
         *_flat(settings.get("settings", {}), "  "),
     ]
     return "\n".join(lines)
+
+
+def _describe_simulated(place: Path, results: Path) -> str:
+    try:
+        point = read_simulated(place.parent)[place.name]
+    except (StoreError, KeyError) as error:
+        return f"point      {place.name}: {error}"
+    run = next((run for run in read_runs(place.parent) if place.name in run["points"]), {})
+    origin: Mapping[str, Any] = run.get("origin", {})
+    code = origin.get("code", {})
+    changed = {True: " with uncommitted changes", False: ""}.get(code.get("dirty"), "")
+    lines = [
+        f"point      {place.name}",
+        f"experiment {place.parent.name}",
+        f"commit     {code.get('commit')}{changed}",
+        f"simulated  {origin.get('measured_at')} by: {' '.join(map(str, origin.get('command', [])))}",
+        f"again      {again(origin, place.parent.name, place.name, results)}",
+        f"device     {point.row.get('device')}, simulated",
+        f"versions   {', '.join(f'{k} {v}' for k, v in origin.get('versions', {}).items())}",
+        f"seed       {point.row.get('seed')}",
+        f"records    {place.parent / POINTS}",
+        "",
+        "row",
+        *_row(results / "tables" / f"{place.parent.name}.csv", place.name),
+        "",
+        "settings",
+        *_flat(point.settings, "  "),
+    ]
+    return "\n".join(lines)
+
+
+def _simulated(store: Path) -> list[str]:
+    """Ids; none of a store that is damaged."""
+    try:
+        return list(read_simulated(store.parent))
+    except StoreError:
+        return []
 
 
 def _is_study(folder: Path) -> bool:

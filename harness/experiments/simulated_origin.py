@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.experiments.provenance import provenance
@@ -13,8 +14,9 @@ def simulation_origin(overrides: Sequence[str]) -> dict[str, Any]:
     return provenance({}, typed=typed)
 
 
-def again(origin: Mapping[str, Any], experiment: str, point: str) -> str:
+def again(origin: Mapping[str, Any], experiment: str, point: str, results: Path) -> str:
     """A command line that simulates this point, and no other, with the code at hand."""
     typed = [override for override in origin.get("typed", []) if not override.startswith("experiment=")]
     words = ["python", "-m", "harness.experiments.run", f"experiment={experiment}", *typed]
-    return shlex.join([*words, f"output.only={point}", "output.redo=true"])
+    place = [] if results == Path("results") else [f"output.results={results}"]
+    return shlex.join([*words, f"output.only={point}", "output.redo=true", *place])
