@@ -4,7 +4,6 @@ Every file is checked by sha256 before it takes its place. Where the publisher's
 prints it and pins it in data/traces/checksums.json; later fetches must match.
 """
 
-import argparse
 import hashlib
 import json
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.core.command_line import MISTAKE_STATUS, OneSentenceParser, run_command
 from workloads.whole_file import write_whole
 
 SOURCES = Path(__file__).resolve().parent / "sources.yaml"
@@ -82,7 +82,7 @@ def fetch(source: Source, out: Path, pins: dict[str, str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command: fetch the named sources, or all. Exit code 2 if any could not be had."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.fetch", description="Fetch public traces.")
+    parser = OneSentenceParser(prog="python -m workloads.fetch", description="Fetch public traces.")
     parser.add_argument("names", nargs="*", help="sources to fetch (default: all)")
     parser.add_argument("--sources", type=Path, default=SOURCES)
     parser.add_argument("--out", type=Path, default=OUT)
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pins = _read_pins(given.out / PINS)
     except (FetchError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return MISTAKE_STATUS
     failed = 0
     for source in chosen:
         try:
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed += 1
     if failed:
         print(f"{failed} of {len(chosen)} sources could not be fetched", file=sys.stderr)
-    return 2 if failed else 0
+    return MISTAKE_STATUS if failed else 0
 
 
 def _chosen(sources: Mapping[str, Source], names: Sequence[str]) -> list[Source]:
@@ -155,4 +155,4 @@ def _sha256(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

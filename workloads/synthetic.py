@@ -3,7 +3,6 @@
 python -m workloads.synthetic --requests 327 --span-s 118.8 --seed 0 --out trace.csv
 """
 
-import argparse
 import csv
 import io
 import random
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from engine.core.command_line import MISTAKE_STATUS, OneSentenceParser, run_command
 from engine.core.trace import Trace, TraceRow
 from workloads.arrivals import generated_arrivals_s
 from workloads.class_laws import CLASS_LAWS, ClassLaw, QuantileLaw
@@ -97,7 +97,7 @@ def _shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command: write a synthetic trace whole, or not at all."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.synthetic", description="Write a synthetic trace (CSV).")
+    parser = OneSentenceParser(prog="python -m workloads.synthetic", description="Write a synthetic trace (CSV).")
     parser.add_argument("--requests", type=int, default=327)
     parser.add_argument("--span-s", type=float, default=118.8)
     parser.add_argument("--process", choices=("poisson", "gamma"), default="poisson")
@@ -111,10 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_whole(given.out, text.encode())
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return MISTAKE_STATUS
     print(f"{given.out}: {given.requests} requests over {given.span_s:g} s")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -3,6 +3,9 @@
 from engine.core.batch import Task
 from engine.model.shape import ModelShape
 
+ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of one element, by the number format's name."""
+
 _INDEX_BYTES = 8
 
 

@@ -3,132 +3,26 @@
 Exit status: 0 after a graceful stop, 1 when the engine died, 2 for a user's mistake (one sentence on stderr).
 """
 
-import asyncio
-import contextlib
-import logging
-import os
-import signal
-import socket
 import sys
-from collections.abc import Coroutine, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from aiohttp import web
-
-from engine.serving import catalogue
-from engine.serving.application import Application, Service
-from engine.serving.cpu_affinity import pin_to_cpu, require_cpu
-from engine.serving.engine_process import INSTANCE_COMMAND, EngineError, EngineProcess, Phase
-from engine.serving.engine_state import EngineDescription
-from engine.serving.request_body import BodyReader, Limits
-from engine.serving.settings import EngineSettings, ServerSettings, SettingsError, parse_command_line
-from engine.serving.text import load_chat_template, load_tokenizer
-
-FAILURE_GRACE_S = 1.0
-"""After the engine's death: time for open requests to get their error, and for /health to be read."""
+from engine.core.command_line import MISTAKE_STATUS, run_command
+from engine.serving.settings import SettingsError, parse_command_line
 
 
-def main(arguments: Sequence[str] | None = None, instance_command: Sequence[str] = INSTANCE_COMMAND) -> int:
-    """Run the server until it is told to stop. Returns the exit status."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+def main(arguments: Sequence[str] | None = None, instance_command: Sequence[str] | None = None) -> int:
+    """Run the server until it is told to stop. instance_command: starts the engine; None = this project's."""
     engine_settings, server_settings = parse_command_line(arguments)
+
+    from engine.serving.engine_process import INSTANCE_COMMAND
+    from engine.serving.http_process import serve
+
     try:
-        catalogue.check(engine_settings)
-        require_cpu(server_settings.server_cpu, "--server-cpu")
-        listener = _listen(server_settings)
-        return asyncio.run(_run(engine_settings, server_settings, listener, instance_command))
+        return serve(engine_settings, server_settings, instance_command or INSTANCE_COMMAND)
     except SettingsError as error:
         print(f"server: {error}", file=sys.stderr)
-        return 2
-
-
-async def _run(
-    engine_settings: EngineSettings,
-    server_settings: ServerSettings,
-    listener: socket.socket,
-    instance_command: Sequence[str],
-) -> int:
-    stop, stop_now = _watch_signals()
-    engine = await EngineProcess.launch(engine_settings, instance_command)
-    # Only now: a child inherits the CPUs of its parent, and the engine may be pinned to another one.
-    pin_to_cpu(server_settings.server_cpu, "--server-cpu")
-    application = Application(engine, server_settings)
-    runner = web.AppRunner(
-        application.web_application(), access_log=None, handler_cancellation=True, handle_signals=False
-    )
-    await runner.setup()
-    try:
-        # Listening from the start: /health says "starting" while weights load.
-        await web.SockSite(runner, listener, backlog=1024).start()
-        await _first_of(engine.ready(), stop.wait())
-        if not stop.is_set():
-            application.serve(_service(engine_settings, await engine.ready()))
-            host, port = listener.getsockname()[:2]
-            print(f"serving {engine_settings.model} at http://{host}:{port}", flush=True)
-            await _first_of(engine.ended.wait(), stop.wait())
-        if engine.phase is Phase.FAILED:
-            print(f"server: the engine failed: {engine.failure}", file=sys.stderr)
-            await _first_of(asyncio.sleep(FAILURE_GRACE_S), stop.wait())
-            return 1
-        application.stopping = True
-        await _first_of(_drained(engine, server_settings.drain_s), stop_now.wait())
-        return 0
-    except EngineError as error:
-        print(f"server: the engine failed: {error}", file=sys.stderr)
-        return 1
-    finally:
-        await engine.stop()
-        await runner.shutdown()
-        await runner.cleanup()
-
-
-def _service(settings: EngineSettings, engine: EngineDescription) -> Service:
-    folder = Path(engine.folder) if engine.folder else None
-    limits = Limits((settings.model,), engine.vocab_size, engine.max_context_tokens)
-    reader = BodyReader(limits, load_tokenizer(folder), load_chat_template(folder))
-    return Service(settings.model, reader)
-
-
-def _listen(settings: ServerSettings) -> socket.socket:
-    """A bound socket; two servers on one port are a user's mistake."""
-    try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
-    except OSError as error:
-        # The error's own text repeats the address.
-        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
-        raise SettingsError(f"cannot listen on {settings.host} port {settings.port}: {reason}") from error
-
-
-def _watch_signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Events of the first SIGTERM or SIGINT (stop, let open requests end) and of the second (stop now)."""
-    first, second = asyncio.Event(), asyncio.Event()
-
-    def told() -> None:
-        (second if first.is_set() else first).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told)
-    return first, second
-
-
-async def _drained(engine: EngineProcess, longest_s: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(longest_s):
-            while engine.open_requests:
-                await asyncio.sleep(0.02)
-
-
-async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first, drop the others; its error, if any, is raised."""
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in pending:
-        task.cancel()
-    for task in done:
-        task.result()
+        return MISTAKE_STATUS
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -7,7 +7,9 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
+
+from engine.core.command_line import OneSentenceParser
 
 Settings = TypeVar("Settings", "EngineSettings", "ServerSettings")
 
@@ -69,7 +71,7 @@ class ServerSettings:
 
 def parse_command_line(arguments: Sequence[str] | None = None) -> tuple[EngineSettings, ServerSettings]:
     """Both settings from flags (`--kv-blocks 4096`). A wrong flag ends the process: one sentence, exit code 2."""
-    parser = _OneSentenceParser(
+    parser = OneSentenceParser(
         prog="python -m engine.serving.server",
         description="OpenAI-compatible server over the FlowPrefill engine.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -146,8 +148,3 @@ def _flag(name: str) -> str:
 
 def _part(kind: type, given: Mapping[str, object]) -> dict[str, object]:
     return {each.name: given[each.name] for each in dataclasses.fields(kind)}
-
-
-class _OneSentenceParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"server: {message}\n")

@@ -10,7 +10,8 @@ import pytest
 
 from engine.serving.channel import BlockingChannel
 from engine.serving.cpu_affinity import pin_to_cpu
-from engine.serving.replay import main, replay_file
+from engine.serving.log_replay import replay_file
+from engine.serving.replay import main
 from engine.serving.running_engine import build
 from engine.serving.settings import EngineSettings, SettingsError
 from tests.serving.server_process import REAL, ServerProcess, alive, eventually, run, running
