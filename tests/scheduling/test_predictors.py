@@ -9,10 +9,10 @@ from engine.scheduling.predictors.operator_sum import (
     OperatorCount,
     OperatorSample,
     OperatorSumPredictor,
-    RangeError,
     decoder_counts,
 )
 from engine.scheduling.predictors.polynomial import PolynomialPredictor, PrefillSample, fit
+from engine.scheduling.predictors.sampled_curve import RangeError
 from tests.scheduling.rig import Rig, request
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)

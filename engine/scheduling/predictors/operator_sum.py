@@ -4,13 +4,12 @@ A profile holds, for each operator kind, the seconds of one such operator at sev
 measured lengths a time is interpolated; outside of what was measured it is refused, never guessed.
 """
 
-import bisect
 import collections.abc as c
-import math
 from dataclasses import dataclass
 
 from engine.core.batch import Work
 from engine.core.clock import NS_PER_S
+from engine.scheduling.predictors.sampled_curve import SampledCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,6 @@ def decoder_counts(layers: int) -> tuple[OperatorCount, ...]:
     )
 
 
-class RangeError(ValueError):
-    """A length lies outside the profile."""
-
-
 class OperatorSumPredictor:
     """Static. Prices a task as the sum over `counts` of times x seconds(operator, rows).
 
@@ -59,12 +54,12 @@ class OperatorSumPredictor:
 
     def __init__(self, samples: c.Sequence[OperatorSample], counts: c.Sequence[OperatorCount]) -> None:
         self._counts = tuple(counts)
-        self._curves: dict[str, _Curve] = {}
+        self._curves: dict[str, SampledCurve] = {}
         for count in counts:
             own = [sample for sample in samples if sample.operator == count.operator]
             size = _pairs if count.per_sequence else _rows
             points = {size(sample.new_tokens, sample.context_tokens): sample.seconds for sample in own}
-            self._curves[count.operator] = _Curve(count.operator, sorted(points.items()))
+            self._curves[count.operator] = SampledCurve(count.operator, sorted(points.items()))
 
     def estimate_ns(self, work: Work) -> int:
         """Raises RangeError for a length that was not measured around."""
@@ -80,34 +75,6 @@ class OperatorSumPredictor:
 
     def observe(self, work: Work, executed_ns: int) -> None:
         """Ignored: the profile is what it is."""
-
-
-class _Curve:
-    """Seconds over a size: straight lines between measured points, made never to fall."""
-
-    def __init__(self, operator: str, points: c.Sequence[tuple[float, float]]) -> None:
-        if not points:
-            raise ValueError(f"the profile has no times of operator {operator!r}")
-        if any(not (seconds > 0 and math.isfinite(seconds)) for _, seconds in points):
-            raise ValueError(f"operator {operator!r}: every time must be above 0 s")
-        self._operator = operator
-        self._sizes = [size for size, _ in points]
-        self._seconds: list[float] = []
-        for _, seconds in points:
-            self._seconds.append(max(seconds, self._seconds[-1]) if self._seconds else seconds)
-
-    def at(self, size: float) -> float:
-        if not self._sizes[0] <= size <= self._sizes[-1]:
-            raise RangeError(
-                f"operator {self._operator!r} was measured from {self._sizes[0]:g} to {self._sizes[-1]:g},"
-                f" not at {size:g}"
-            )
-        right = bisect.bisect_left(self._sizes, size)
-        if self._sizes[right] == size:
-            return self._seconds[right]
-        x0, x1 = self._sizes[right - 1], self._sizes[right]
-        y0, y1 = self._seconds[right - 1], self._seconds[right]
-        return y0 + (y1 - y0) * (size - x0) / (x1 - x0)
 
 
 def _rows(new_tokens: int, context_tokens: int) -> float:  # noqa: ARG001 - the context is not computed again
