@@ -6,6 +6,7 @@ from typing import Final
 from baselines.policies.chunked_prefill import ChunkBatching
 from baselines.policies.distserve import TokenLimitedBatching
 from baselines.policies.request_restart import RequestRestart
+from baselines.policies.step_rules import BegunFirst, StepBudget
 from engine.core.ports import Batching, Policy, Predictor
 from engine.scheduling.batching import NoBatching, SLOAwareBatching
 from engine.scheduling.policies.edf import EDF
@@ -29,7 +30,11 @@ BATCHINGS: Final[Mapping[str, Callable[[EngineSettings], Batching]]] = {
     "slo_aware": lambda settings: SLOAwareBatching(settings.alpha, settings.token_bound),
     "token_limited": lambda settings: TokenLimitedBatching(settings.token_bound),
     "chunked": lambda settings: ChunkBatching(settings.chunk_tokens),
+    "vllm_like": lambda settings: StepBudget(settings.chunk_tokens),
+    "sglang_like": lambda settings: StepBudget(settings.chunk_tokens),
 }
+ORDER_OF_STEPS: Final[Mapping[str, Callable[[Policy], Policy]]] = {"vllm_like": BegunFirst, "sglang_like": BegunFirst}
+"""What a batching rule that is a whole step rule makes of the policy's order."""
 PREEMPT_MODES: Final[Mapping[str, Callable[[Policy], Policy]]] = {
     "pause": lambda policy: policy,
     "never": NonPreemptive,
@@ -62,8 +67,11 @@ def check(settings: EngineSettings) -> None:
 
 
 def build_policy(settings: EngineSettings) -> Policy:
-    """The policy, with what happens to the executing prefill."""
-    return PREEMPT_MODES[settings.preempt](POLICIES[settings.policy]())
+    """The policy, in the order its step rule asks for, with what happens to the executing prefill."""
+    policy = POLICIES[settings.policy]()
+    if settings.batching in ORDER_OF_STEPS:
+        policy = ORDER_OF_STEPS[settings.batching](policy)
+    return PREEMPT_MODES[settings.preempt](policy)
 
 
 def build_batching(settings: EngineSettings) -> Batching:

@@ -23,7 +23,7 @@ GROUPS = ("system", "model", "device", "workload", "slo", "load", "protocol")
 BATCHING_OPTIONS = {
     "alpha": ("slo_aware",),
     "token_bound": ("slo_aware", "token_limited"),
-    "chunk_tokens": ("chunked",),
+    "chunk_tokens": ("chunked", "vllm_like", "sglang_like"),
 }
 ENGINE_ONLY = ("policy", "batching", "granularity", "preempt", "batch_deadline", "predictor")
 SERVER_ONLY = ("base_url", "served_model", "api_key_env")
