@@ -12,7 +12,8 @@ from typing import Any
 
 import aiohttp
 
-from baselines.servers.process import ServerProcess, ServerProcessError, free_port
+from baselines.servers.ports import free_port
+from baselines.servers.process import ServerProcess, ServerProcessError
 from engine.core.record import EngineReport
 from engine.serving.settings import flags
 from harness.assembly.effective import engine_settings

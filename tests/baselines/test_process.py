@@ -1,14 +1,13 @@
 """Child processes: their log, their death, their children."""
 
 import os
-import socket
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from baselines.servers.process import ServerProcess, ServerProcessError, free_port
+from baselines.servers.process import ServerProcess, ServerProcessError
 
 
 def python(code: str, tmp_path: Path) -> ServerProcess:
@@ -74,8 +73,3 @@ def test_a_server_is_in_a_process_group_of_its_own(tmp_path: Path) -> None:
 def test_a_command_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ServerProcessError, match="cannot start no-such-command"):
         ServerProcess(["no-such-command"], tmp_path / "server.log")
-
-
-def test_a_free_port_can_be_listened_on() -> None:
-    with socket.create_server(("127.0.0.1", free_port())):
-        pass
