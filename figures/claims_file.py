@@ -1,10 +1,12 @@
 """The claims as written in claims.yaml."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 PATH = Path(__file__).with_name("claims.yaml")
+NEEDED = ("id", "statement", "value", "unit", "comparison", "tolerance", "judge", "table", "source", "protocol")
 
 
 class ClaimsFileError(Exception):
@@ -13,10 +15,13 @@ class ClaimsFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim of the paper.
+    """One claim of the paper, held against one table.
 
-    value: what the paper says, a number or the ends of a range; None where it is a pattern.
-    tolerance: share of the value. table: the experiment it is judged from; None = not measured here.
+    value: what the paper says, a number or the ends of a range; None where it is a pattern or not known here.
+    tolerance: share of the value. judge: who decides (claim_outcomes.JUDGES). table: the experiment it is judged
+    from; judge or table None = not measured here. protocol: how ours was come by, for a person.
+    calibration: the simulated device, where ours is simulated. load_protocol: the protocol the rows must have
+    (paper, steady_state). where: further columns and the value the rows must have.
     """
 
     id: str
@@ -25,9 +30,13 @@ class Claim:
     unit: str
     comparison: str
     tolerance: float
+    judge: str | None
     table: str | None
     source: str
     protocol: str
+    calibration: str | None = None
+    load_protocol: str | None = None
+    where: Mapping[str, str | float] = field(default_factory=dict)
 
     @property
     def threshold(self) -> float:
@@ -53,12 +62,18 @@ def read_claims(path: Path = PATH) -> tuple[Claim, ...]:
         entries = yaml.safe_load(path.read_text(encoding="utf-8"))["claims"]
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise ClaimsFileError(f"{path} cannot be read as a list of claims: {error}") from error
-    return tuple(_claim(entry, path) for entry in entries)
+    claims = tuple(_claim(entry, path) for entry in entries)
+    twins = {claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1}
+    if twins:
+        raise ClaimsFileError(f"{path}: several claims are called {', '.join(sorted(twins))}")
+    return claims
 
 
 def _claim(entry: dict[str, Any], path: Path) -> Claim:
-    names = {field.name for field in fields(Claim)}
-    if set(entry) != names:
-        raise ClaimsFileError(f"{path}: claim {entry.get('id')} needs exactly the fields {', '.join(sorted(names))}")
+    names = [one.name for one in fields(Claim)]
+    missing, unknown = [n for n in NEEDED if n not in entry], [n for n in entry if n not in names]
+    if missing or unknown:
+        wrong = [f"lacks {', '.join(missing)}"] * bool(missing) + [f"has unknown {', '.join(unknown)}"] * bool(unknown)
+        raise ClaimsFileError(f"{path}: claim {entry.get('id')} {' and '.join(wrong)}")
     value = entry["value"]
     return Claim(**{**entry, "value": tuple(value) if isinstance(value, list) else value})

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from figures.check_claims import main
-from figures.claim_outcomes import Finding, Outcome, judge_claim
+from figures.claim_findings import Finding, Outcome
+from figures.claim_outcomes import judge_claim
 from figures.claims_file import Claim, ClaimsFileError, read_claims
 from figures.results import Results
 from tests.figures import synthetic_results as made
@@ -219,7 +220,7 @@ def test_the_report_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFix
 def test_claims_file_mistakes_are_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "claims.yaml"
     path.write_text("claims:\n  - id: C9\n")
-    with pytest.raises(ClaimsFileError, match="claim C9 needs exactly the fields"):
+    with pytest.raises(ClaimsFileError, match="claim C9 lacks statement, value"):
         read_claims(path)
     with pytest.raises(ClaimsFileError, match="cannot be read"):
         read_claims(tmp_path / "none.yaml")

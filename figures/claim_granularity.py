@@ -1,0 +1,91 @@
+"""C2 and C3: blocking by granularity, and the trade-off of chunk sizes."""
+
+import math
+
+import pandas as pd
+
+from figures.claim_findings import Finding, Outcome, is_simulated, rows_of
+from figures.claims_file import Claim
+from figures.granularity_rows import granularity_rows
+from figures.results import MissingInputError, Results
+
+
+def blocking_ratio(results: Results, claim: Claim) -> Finding:
+    """Mean blocking at layer level over operator level, beside the ratio that operator times predict."""
+    rows = _rows(results, claim)
+    layer, operator = _setting(rows, "layer", claim), _setting(rows, "operator", claim)
+    ours = float(layer["blocking_mean_ms"]) / float(operator["blocking_mean_ms"])
+    predicted = float(layer["blocking_expected_mean_ms"]) / float(operator["blocking_expected_mean_ms"])
+    note = f"operator level {operator['blocking_mean_ms']:.3g} ms, layer level {layer['blocking_mean_ms']:.3g} ms"
+    if not math.isnan(predicted):
+        note += f"; predicted ratio {predicted:.3g}, found {ours / predicted:.2g} of it"
+    if ours >= claim.threshold * (1 - claim.tolerance):
+        outcome = Outcome.REPRODUCED
+    else:
+        outcome = Outcome.WEAKER if ours > 1 else Outcome.CONTRADICTED
+    return Finding(claim, outcome, ours, note=note, simulated=is_simulated(rows))
+
+
+def operator_blocking(results: Results, claim: Claim) -> Finding:
+    """Mean blocking at operator level, in ms; weaker while still below the layer level's."""
+    rows = _rows(results, claim)
+    operator, layer = _setting(rows, "operator", claim), _setting(rows, "layer", claim)
+    ours = float(operator["blocking_mean_ms"])
+    note = " ".join(
+        f"{name} {operator[f'blocking_{column}_ms']:.3g} ms,"
+        for name, column in (("median", "p50"), ("p99", "p99"), ("maximum", "max"))
+    )
+    note += f" layer level {layer['blocking_mean_ms']:.3g} ms on average"
+    if ours <= claim.threshold * (1 + claim.tolerance):
+        outcome = Outcome.REPRODUCED
+    else:
+        outcome = Outcome.WEAKER if ours < float(layer["blocking_mean_ms"]) else Outcome.CONTRADICTED
+    return Finding(claim, outcome, ours, note=note, simulated=is_simulated(rows))
+
+
+def chunk_trade_off(results: Results, claim: Claim) -> Finding:
+    """Four parts. Each holds, is flat (within the tolerance) or is reversed; one reversed part contradicts."""
+    rows = _rows(results, claim)
+    chunks = rows[rows["chunk_tokens"].notna()].sort_values("chunk_tokens")
+    if len(chunks) < 2:
+        raise MissingInputError(f"{claim.table} has fewer than two chunk sizes")
+    small, large, operator = chunks.iloc[0], chunks.iloc[-1], _setting(rows, "operator", claim)
+    parts = {
+        f"{small['setting']} blocks less than {large['setting']}": _share(large, small, "blocking_mean_ms"),
+        f"{small['setting']} is slower than {large['setting']}": _share(large, small, "prefill_tokens_per_s"),
+        f"operator level is as fast as {large['setting']}": _share(operator, large, "prefill_tokens_per_s"),
+        f"operator level blocks less than {large['setting']}": _share(large, operator, "blocking_mean_ms"),
+    }
+    return from_parts(claim, parts, f"operator level is as fast as {large['setting']}", is_simulated(rows))
+
+
+def from_parts(claim: Claim, parts: dict[str, float], not_slower: str, simulated: bool) -> Finding:
+    """parts: name -> a ratio that is above 1 where the part holds; `not_slower` also holds where it is 1."""
+    states = {name: _state(share, claim.tolerance, equal_is_enough=name == not_slower) for name, share in parts.items()}
+    note = "; ".join(f"{name}: {states[name]} (ratio {share:.3g})" for name, share in parts.items())
+    if "reversed" in states.values():
+        outcome = Outcome.CONTRADICTED
+    else:
+        outcome = Outcome.WEAKER if "flat" in states.values() else Outcome.REPRODUCED
+    return Finding(claim, outcome, note=note, simulated=simulated)
+
+
+def _rows(results: Results, claim: Claim) -> pd.DataFrame:
+    return rows_of(claim, granularity_rows(results, str(claim.table)), str(claim.table))
+
+
+def _state(share: float, tolerance: float, equal_is_enough: bool) -> str:
+    if share < 1 - tolerance:
+        return "reversed"
+    return "holds" if equal_is_enough or share > 1 + tolerance else "flat"
+
+
+def _share(above: pd.Series, below: pd.Series, column: str) -> float:
+    return float(above[column]) / float(below[column])
+
+
+def _setting(rows: pd.DataFrame, setting: str, claim: Claim) -> pd.Series:
+    found = rows[(rows["setting"] == setting) & rows["blocking_mean_ms"].notna()]
+    if len(found) != 1:
+        raise MissingInputError(f"{claim.table} has {len(found)} measured settings {setting!r}, the claim needs one")
+    return found.iloc[0]
