@@ -26,8 +26,9 @@ class SimulatedRequest:
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """A request under way. give_up_seq: the number of the event by which its client would leave."""
+    """A request under way. place: in the order of sending. give_up_seq: the event by which its client would leave."""
 
+    place: int
     request: SimulatedRequest
     give_up_seq: int | None
     first_token_at_ns: int | None = None
@@ -41,7 +42,7 @@ class Clients:
 
     requests: in order of `due_ns`; taken one by one, as they become due.
     reply_delay_ns: from the instant of a driver's call until clients hear of it.
-    on_record: gets each record as its request ends.
+    on_end: gets each record as its request ends, and the request's place in the order of sending.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Clients:
         *,
         reply_delay_ns: int,
         give_up_slo_multiple: float | None,
-        on_record: Callable[[RequestRecord], None],
+        on_end: Callable[[int, RequestRecord], None],
     ) -> None:
         if give_up_slo_multiple is not None and not give_up_slo_multiple > 0:
             raise ValueError(f"give_up_slo_multiple must be above 0, got {give_up_slo_multiple}")
@@ -63,7 +64,7 @@ class Clients:
         self._heap = heap
         self._reply_delay_ns = reply_delay_ns
         self._give_up_slo_multiple = give_up_slo_multiple
-        self._on_record = on_record
+        self._on_end = on_end
         self._live: dict[str, _Exchange] = {}
         self._sent = 0
         self.last_due_ns = 0
@@ -139,10 +140,10 @@ class Clients:
         request_id, due_ns = request.request_id, request.due_ns
         if request_id in self._live:
             raise ValueError(f"request id {request_id!r} is used by two requests at a time")
-        self._live[request_id] = _Exchange(request, self._plan_to_give_up(request))
-        self._executor.register(request_id, RequestLengths(request.prompt_tokens, request.max_tokens))
         seq = self._sent
         self._sent += 1
+        self._live[request_id] = _Exchange(seq, request, self._plan_to_give_up(request))
+        self._executor.register(request_id, RequestLengths(request.prompt_tokens, request.max_tokens))
         sent = Request(request_id, seq, due_ns, request.prompt_tokens, request.max_tokens, request.slo, request.task)
         return Arrival(due_ns, self._heap.number(), sent)
 
@@ -167,7 +168,7 @@ class Clients:
         if status is not Status.GAVE_UP:
             self._stay(exchange)
         self._executor.forget(request_id)
-        self._on_record(_record(exchange, status, reason))
+        self._on_end(exchange.place, _record(exchange, status, reason))
 
 
 def _record(exchange: _Exchange, status: Status, reason: str) -> RequestRecord:

@@ -4,7 +4,7 @@ import heapq
 
 from engine.core.events import Event, event_order
 
-SWEPT_FROM = 1024
+SWEPT_FROM = 64
 """Withdrawn events are swept out once they are this many, and half of all."""
 
 

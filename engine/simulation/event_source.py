@@ -33,8 +33,6 @@ class SimulatedEvents:
         self._drain_ns = drain_ns
         self.cut = False
         """Whether the drain ended before everything was over."""
-        self.at_operators = 0
-        """Calls that came before an operator of the executing task (rounds = operator)."""
 
     def wait(self) -> list[Event]:
         """All that is due at the next instant at which something is seen. Empty = closed."""
@@ -68,8 +66,6 @@ class SimulatedEvents:
             case "poll":
                 return -(-at_ns // self._poll_ns) * self._poll_ns
             case "operator":
-                seen_at_ns = self._executor.next_operator_at_ns(at_ns)
-                self.at_operators += self._executor.executes_at(seen_at_ns)
-                return seen_at_ns
+                return self._executor.next_operator_at_ns(at_ns)
             case _:
                 return at_ns

@@ -51,9 +51,8 @@ class SimulatedExecutor:
         self._requests: dict[str, RequestLengths] = {}
         self._held: dict[int, TaskProgress] = {}
         self._executing: _Executing | None = None
-        self.operators_begun = 0
-        self.runs_begun = 0
-        """Starts and resumptions."""
+        self.operator_rounds = 0
+        """Rounds where every operator has one before it: those, and one where a task stops or none follows."""
 
     def register(self, request_id: str, lengths: RequestLengths) -> None:
         """Make a request known, before its Arrival is handled."""
@@ -65,7 +64,7 @@ class SimulatedExecutor:
 
     def submit(self, commands: Sequence[ExecutorCommand]) -> None:
         """Carry out commands in order. Raises ValueError when they break their contract, or from the device model."""
-        self._settle()
+        ended = self._settle()
         for command in commands:
             match command:
                 case Start(task):
@@ -78,10 +77,7 @@ class SimulatedExecutor:
                     self._discard(task_id)
                 case ReleaseKV(request_id):
                     self._heap.put(KVReleased(self._clock.now_ns(), self._heap.number(), request_id))
-
-    def executes_at(self, at_ns: int) -> bool:
-        """Whether a task executes at this instant, as far as is known now, and goes on after it."""
-        return self._executing is not None and at_ns < self._executing.over.at_ns
+        self.operator_rounds += ended and self._executing is None
 
     def next_operator_at_ns(self, at_ns: int) -> int:
         """The first instant from `at_ns` on at which an operator of the executing task begins, or the task stops."""
@@ -96,14 +92,16 @@ class SimulatedExecutor:
         origin_ns = executing.begins_at_ns - progress.executed_ns
         return min(executing.over.at_ns, origin_ns + progress.next_operator_ns(at_ns - origin_ns))
 
-    def _settle(self) -> None:
-        """A task whose last event has been seen executes no more."""
+    def _settle(self) -> bool:
+        """A task whose last event has been seen executes no more; whether there was one."""
         executing = self._executing
-        if executing is not None and executing.over.at_ns <= self._clock.now_ns():
-            self._executing = None
-            if isinstance(executing.over, Completion):
-                self.operators_begun += len(executing.progress.ends_ns) - executing.progress.cursor
-                del self._held[executing.over.task_id]
+        if executing is None or executing.over.at_ns > self._clock.now_ns():
+            return False
+        self._executing = None
+        if isinstance(executing.over, Completion):
+            self.operator_rounds += len(executing.progress.ends_ns) - executing.progress.cursor
+            del self._held[executing.over.task_id]
+        return True
 
     def _start(self, task: Task) -> None:
         program = self._device.program(task)
@@ -123,7 +121,6 @@ class SimulatedExecutor:
         over = Completion(ends_at_ns, self._heap.number(), task.task_id, progress.total_ns, self._outputs(task))
         self._executing = _Executing(progress, begins_at_ns, over)
         self._heap.put(over)
-        self.runs_begun += 1
 
     def _pause(self, task_id: int) -> None:
         executing = self._executing
@@ -136,7 +133,7 @@ class SimulatedExecutor:
             return  # it ends first
         self._heap.withdraw(executing.over.event_seq)
         stops_at_ns = executing.begins_at_ns + stop.executed_ns - progress.executed_ns
-        self.operators_begun += stop.cursor - progress.cursor
+        self.operator_rounds += stop.cursor - progress.cursor + 1
         progress.go_to(stop)
         executing.over = Preempted(
             stops_at_ns + self._switch_ns, self._heap.number(), task_id, stop.executed_ns, stop.cursor

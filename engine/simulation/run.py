@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 
 from engine.core.clock import NS_PER_S, seconds_to_ns
 from engine.core.record import EngineReport, RequestRecord
@@ -55,7 +56,14 @@ def simulate(
     """
     clock, heap = VirtualClock(), EventHeap()
     executor = SimulatedExecutor(device, settings, clock, heap)
-    kept: list[RequestRecord] = []
+    kept: list[tuple[int, RequestRecord]] = []
+
+    def ended(place: int, record: RequestRecord) -> None:
+        if on_record is None:
+            kept.append((place, record))
+        else:
+            on_record(record)
+
     clients = Clients(
         requests,
         executor,
@@ -63,7 +71,7 @@ def simulate(
         heap,
         reply_delay_ns=0 if settings.rounds == "operator" else seconds_to_ns(settings.round_s),
         give_up_slo_multiple=give_up_slo_multiple,
-        on_record=kept.append if on_record is None else on_record,
+        on_end=ended,
     )
     source = SimulatedEvents(clients, executor, settings, clock, heap, drain_ns)
     driver = Driver(scheduler, executor, source, clock, clients, log)
@@ -73,9 +81,9 @@ def simulate(
         clients.leave(happened)
         driver.step(happened)
     clients.cut(_cut_reason(source, drain_ns))
-    kept.sort(key=lambda record: record.due_at_ns)
-    report = _charged(scheduler.report(), settings, executor, source, clock.now_ns())
-    return SimulationResult(tuple(kept), report, clock.now_ns(), events)
+    kept.sort(key=itemgetter(0))
+    report = _charged(scheduler.report(), settings, executor, clock.now_ns())
+    return SimulationResult(tuple(record for _, record in kept), report, clock.now_ns(), events)
 
 
 def _cut_reason(source: SimulatedEvents, drain_ns: int | None) -> str:
@@ -88,18 +96,15 @@ def _charged(
     report: EngineReport,
     settings: SimulationSettings,
     executor: SimulatedExecutor,
-    source: SimulatedEvents,
     ended_at_ns: int,
 ) -> EngineReport:
     """The report with the rounds that the scheduler itself does not see, and the time of all."""
     decided = report.decisions + report.other_decisions
-    unseen = 0
+    rounds = decided
     if settings.rounds == "poll":
-        unseen = ended_at_ns // seconds_to_ns(settings.poll_s) + 1 - decided
+        rounds = max(decided, ended_at_ns // seconds_to_ns(settings.poll_s) + 1)
     elif settings.rounds == "operator":
-        # Before the first operator of a run it is the round that began the run.
-        unseen = executor.operators_begun - executor.runs_begun - source.at_operators
-    rounds = decided + max(0, unseen)
+        rounds = max(decided, executor.operator_rounds)
     return dataclasses.replace(
         report,
         other_decisions=rounds - report.decisions,

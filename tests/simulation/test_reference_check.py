@@ -111,7 +111,7 @@ def test_the_crossing_is_found() -> None:
 
 
 def test_a_list_that_no_rate_serves() -> None:
-    with pytest.raises(ValueError, match="stays under 0.9 at any rate"):
+    with pytest.raises(ValueError, match=r"stays under 0\.9 at any rate"):
         max_goodput_rps([PromptLength("text", 100_000)], SlackEDF)
 
 

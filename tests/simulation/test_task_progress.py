@@ -32,9 +32,7 @@ def test_it_stops_before_the_next_operator(asked_ns: int, stop: Stop | None) -> 
     assert progress([10, 20, 30]).stop_from(asked_ns) == stop
 
 
-@pytest.mark.parametrize(
-    ("asked_ns", "stop"), [(0, Stop(2, 30)), (30, Stop(2, 30)), (31, Stop(4, 100)), (101, None)]
-)
+@pytest.mark.parametrize(("asked_ns", "stop"), [(0, Stop(2, 30)), (30, Stop(2, 30)), (31, Stop(4, 100)), (101, None)])
 def test_it_stops_at_boundaries_only(asked_ns: int, stop: Stop | None) -> None:
     boundary = [False, False, True, False, True]
     assert progress([10, 20, 30, 40, 50], boundary).stop_from(asked_ns) == stop
