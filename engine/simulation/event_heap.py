@@ -48,6 +48,11 @@ class EventHeap:
     def take_until(self, at_ns: int) -> list[Event]:
         """All events up to this instant, in `event_order`; they are pending no more."""
         taken: list[Event] = []
-        while (next_at_ns := self.next_at_ns) is not None and next_at_ns <= at_ns:
-            taken.append(heapq.heappop(self._entries)[1])
+        entries, withdrawn = self._entries, self._withdrawn
+        while entries and entries[0][0][0] <= at_ns:
+            event = heapq.heappop(entries)[1]
+            if event.event_seq in withdrawn:
+                withdrawn.discard(event.event_seq)
+            else:
+                taken.append(event)
         return taken

@@ -10,7 +10,7 @@ import pytest
 from engine.scheduling.policies.fcfs import FCFS
 from engine.scheduling.policies.non_preemptive import NonPreemptive
 from engine.scheduling.policies.s_edf import SlackEDF
-from engine.simulation.reference_check import (
+from tests.simulation.reference_list import (
     CURVE,
     POLICIES,
     REFERENCE_RPS,
