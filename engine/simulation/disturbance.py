@@ -35,29 +35,33 @@ class OperatorNoise:
 
 
 class ErringPredictor:
-    """Another predictor's estimates, each times a factor between 1 - error and 1 + error, uniformly.
+    """Another predictor's estimates, each times a log-normal factor of mean 1.
 
-    The factor belongs to the lengths of the work, whatever their order, and to the seed: asked again, by another
-    system or in another process, it is the same. error: at least 0 and below 1.
+    cv: coefficient of variation of a factor, the relative error; 0 leaves every estimate as it is.
+    The factor belongs to the lengths of the work, whatever their order, and to the seed: no state, so that asked again,
+    by another system or in another process, it is the same.
     """
 
-    def __init__(self, inner: Predictor, error: float, seed: int) -> None:
-        if not 0 <= error < 1:
-            raise ValueError(f"the predictor's relative error must be at least 0 and below 1, got {error}")
+    def __init__(self, inner: Predictor, cv: float, seed: int) -> None:
+        if not (cv >= 0 and math.isfinite(cv)):
+            raise ValueError(f"the predictor's relative error must be 0 or more, got {cv}")
         self._inner = inner
-        self._error = error
         self._seed = seed
+        variance = math.log1p(cv * cv)
+        self._sigma = math.sqrt(variance)
+        self._shift = -variance / 2
 
     def estimate_ns(self, work: Work) -> int:
         """The inner estimate, off by this work's factor."""
         estimate_ns = self._inner.estimate_ns(work)
-        return round(estimate_ns * self.factor(work)) if self._error else estimate_ns
+        return round(estimate_ns * self.factor(work)) if self._sigma else estimate_ns
 
     def factor(self, work: Work) -> float:
-        """What estimates of this work are multiplied by."""
-        text = f"{self._seed} {work.kind} {sorted(work.lengths)}"
-        drawn = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
-        return 1 + self._error * (2 * drawn - 1)
+        """What estimates of this work are multiplied by. Two hashed words give a normal draw (Box and Muller)."""
+        digest = hashlib.blake2b(repr((self._seed, sorted(work.lengths))).encode(), digest_size=16).digest()
+        first, second = (int.from_bytes(part, "little") for part in (digest[:8], digest[8:]))
+        normal = math.sqrt(-2 * math.log((first + 1) / 2**64)) * math.cos(2 * math.pi * second / 2**64)
+        return math.exp(self._shift + self._sigma * normal)
 
     def observe(self, work: Work, executed_ns: int) -> None:
         """Passed on."""

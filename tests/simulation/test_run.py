@@ -9,7 +9,7 @@ import pytest
 
 from baselines.policies.request_restart import RequestRestart
 from engine.core.batch import Task
-from engine.core.ports import Batching, Policy
+from engine.core.ports import Batching, Plan, Policy, View
 from engine.core.record import RequestRecord, Status
 from engine.core.slo import SLO
 from engine.scheduling.batching import NoBatching, SLOAwareBatching
@@ -190,6 +190,16 @@ def test_the_drain_ends_the_run() -> None:
     assert result.records[2].reason == "not over 0.0002 s after the last due instant"
     assert result.ended_at_ns == 202_000
     assert statuses(run(*requests, of=scheduler(FCFS()), drain_ns=400_000))["C"] == "ok"
+
+
+def test_what_a_policy_never_runs_is_unfinished() -> None:
+    class Idle:
+        def plan(self, view: View, now_ns: int) -> Plan:
+            return Plan([item for item in view.items if item.new_tokens < 50])
+
+    result = run(asked("A", 0, 100), asked("B", 5, 4), of=scheduler(Idle()))
+    assert statuses(result) == {"A": "unfinished", "B": "ok"}
+    assert result.records[0].reason == "the engine fell idle before the request was over"
 
 
 def test_records_come_in_order_of_due_instants() -> None:
