@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.measurement.goodput import TARGET, MaxGoodput, crossing
+from harness.measurement.crossing import TARGET, MaxGoodput, crossing
 
 
 @dataclass(frozen=True, slots=True)

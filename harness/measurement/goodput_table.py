@@ -4,7 +4,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.measurement.goodput import TARGET, RatePoint, goodput_ratio, max_goodput
+from harness.measurement.crossing import TARGET
+from harness.measurement.goodput import RatePoint, goodput_ratio, max_goodput
 from harness.measurement.table_file import Row, TableError, cell, write_table
 from harness.measurement.verdict import Verdict
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from itertools import permutations
 from pathlib import Path
 
-from harness.measurement.goodput import TARGET, goodput_ratio
+from harness.measurement.crossing import TARGET
+from harness.measurement.goodput import goodput_ratio
 from harness.measurement.goodput_table import GROUP_COLUMNS, rate_points
 from harness.measurement.table_file import Row, cell, write_table
 

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -46,7 +48,8 @@ class Resample:
     weight: float
 
 
-def resamples(n: int, limit: int = RESAMPLES, seed: int = 0) -> list[Resample]:
+@lru_cache(maxsize=16)  # a table holds many intervals over the same number of seeds
+def resamples(n: int, limit: int = RESAMPLES, seed: int = 0) -> tuple[Resample, ...]:
     """The bootstrap's draws of n seeds; weights sum to 1.
 
     All of them, each with its multinomial probability, where there are at most `limit` (n <= 7 with
@@ -55,9 +58,14 @@ def resamples(n: int, limit: int = RESAMPLES, seed: int = 0) -> list[Resample]:
     if n < 1:
         raise ValueError("resampling needs at least one seed")
     if math.comb(2 * n - 1, n) <= limit:
-        return [Resample(counts, _multinomial(counts)) for counts in _compositions(n, n)]
+        return tuple(Resample(counts, _multinomial(counts)) for counts in _compositions(n, n))
     drawn = np.random.default_rng(seed).multinomial(n, [1 / n] * n, size=limit)
-    return [Resample(tuple(int(count) for count in counts), 1 / limit) for counts in drawn]
+    return tuple(Resample(tuple(int(count) for count in counts), 1 / limit) for counts in drawn)
+
+
+def counts_of(draws: Sequence[Resample]) -> NDArray[np.float64]:
+    """The draws as a matrix: one row each, one column per seed."""
+    return np.array([draw.counts for draw in draws], dtype=float)
 
 
 def percentile_interval(
@@ -89,8 +97,7 @@ def bootstrap_mean(samples: Sequence[float], level: float = LEVEL) -> Interval |
     if len(samples) < 2:
         return None
     draws = resamples(len(samples))
-    counts = np.array([draw.counts for draw in draws], dtype=float)
-    means = [float(mean) for mean in counts @ np.asarray(samples, dtype=float) / len(samples)]
+    means = [float(mean) for mean in counts_of(draws) @ np.asarray(samples, dtype=float) / len(samples)]
     return percentile_interval(means, means, [draw.weight for draw in draws], level)
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from harness.measurement.goodput import RatePoint, crossing, goodput_ratio, isotonic_nonincreasing, max_goodput
+from harness.measurement.crossing import crossing, crossings, isotonic_nonincreasing
+from harness.measurement.goodput import RatePoint, goodput_ratio, max_goodput
 
 shares = st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 10)), min_size=1, max_size=30)
 
@@ -136,3 +137,25 @@ def test_ratio_needs_common_seeds() -> None:
         goodput_ratio(curve({1: 1.0}, 0), curve({1: 1.0}, 1))
     only_shared = goodput_ratio(curve({1: 1.0, 3: 0.8}, 0) + curve({1: 0.0}, 7), curve({1: 1.0, 2: 0.8}, 0))
     assert (only_shared.seeds, only_shared.known, only_shared.interval) == (1, pytest.approx(2 / 1.5), None)
+
+
+@given(
+    st.integers(1, 7).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from([0.0, 0.5, 0.8, 0.9, 0.95, 1.0, math.nan]), min_size=n, max_size=n),
+            min_size=1,
+            max_size=8,
+        )
+    )
+)
+def test_many_crossings_are_each_a_crossing(means: list[list[float]]) -> None:
+    """Draw by draw, rates without a mean left out: what the plain procedure finds."""
+    draws = [draw for draw in means if not all(map(math.isnan, draw))]
+    if not draws:
+        return
+    rates = [float(i * i + 1) for i in range(len(draws[0]))]
+    at_least, at_most = crossings(rates, np.array(draws))
+    for draw, low, high in zip(draws, at_least, at_most, strict=True):
+        tried = [(rate, mean) for rate, mean in zip(rates, draw, strict=True) if not math.isnan(mean)]
+        found = crossing([rate for rate, _ in tried], [mean for _, mean in tried])
+        assert (low, high) == (pytest.approx(found.at_least), pytest.approx(found.at_most))
