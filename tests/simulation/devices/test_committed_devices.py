@@ -128,7 +128,7 @@ def test_kv_pools_are_the_memory_left_on_an_a800(model: str) -> None:
 def test_a_kv_pool_by_hand() -> None:
     # Weights: 2 layers x (qkv 192 + o 64 + MLP 384 + norms 16) + embedding and head 512 + norm 8 = 1832 of 2 bytes.
     assert rank_weights(SHAPE, 1) == 1832
-    # Left are 0.5 x 10 000 - 100 - 3664 bytes; a token keeps 2 x 8 x 2 layers x 2 bytes = 64: 19 tokens, two blocks of 8.
+    # Left: 0.5 x 10 000 - 100 - 3664 bytes; a token keeps 2 x 8 x 2 layers x 2 bytes = 64: 19 tokens, 2 blocks of 8.
     parts = accelerator(memory_share=0.5, reserved_bytes=100)
     assert kv_pool_tokens(SHAPE, parts, 1, 2, 8) == 16
     with pytest.raises(ValueError, match="model toy leaves no memory for KV on 1 accelerator"):
