@@ -31,7 +31,7 @@ def device_model(point: PointSettings) -> DeviceModel:
             _tiles(point),
             ELEMENT_BYTES[point.model.dtype],
             # Only FlowPrefill as released waits for its device at every half layer; a rival is never charged for it.
-            half_layer_sync=point.system.preempt == "pause",
+            half_layer_sync=point.system.preempt == "pause" and point.system.granularity != "none",
         )
     except ValueError as error:
         raise SettingsError(f"device={point.device.name}: {error}") from error

@@ -27,6 +27,8 @@ from harness.assembly.reading import SettingsError, unknown_key
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 CONFIG_NAME = "config"
+CHOICES = "_choices"
+_LOAD_INTERPOLATED = re.compile(r"\$\{[^}]*\bload\.")
 NAMED_GROUPS = ("system", "model", "device", "load", "protocol")
 """Groups whose option name is put into their settings as `name`."""
 
@@ -49,7 +51,8 @@ class Job:
         _refuse_mistyped(mine)
         self.overrides = tuple(str(override.input_line) for override in mine)
         self.user = {override.key_or_group: _value(override) for override in mine}
-        self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self._composed: dict[tuple[str, ...], tuple[DictConfig, Config]] = {}
+        self._load_is_used = False
         self.config = self.compose({})
 
     def compose(self, axes: Mapping[str, Any]) -> Config:
@@ -57,18 +60,22 @@ class Job:
         options = tuple(sorted(f"{key}={value}" for key, value in axes.items() if "." not in key))
         with _as_settings_error():
             if options not in self._composed:
-                self._composed[options] = hydra.compose(CONFIG_NAME, [*self.overrides, *options], True)
-            config = copy.deepcopy(self._composed[options])
+                whole, cells = self._composed[options] = _composition([*self.overrides, *options])
+                self._load_is_used |= bool(_LOAD_INTERPOLATED.search(OmegaConf.to_yaml(whole) + str(cells)))
+            whole, cells = self._composed[options]
+            config = copy.deepcopy(whole)
             for key, value in axes.items():
                 if "." in key:
                     _set(config, key, value)
-            choices = OmegaConf.to_container(config.hydra.runtime.choices)
-            OmegaConf.set_struct(config, False)
-            del config["hydra"]
             plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
-        assert isinstance(choices, dict)
-        return _named({str(key): value for key, value in plain.items()}, choices)
+        named = {str(key): value for key, value in plain.items() if key != CHOICES}
+        return _named({**named, **cells}, plain[CHOICES])
+
+    @property
+    def load_stands_alone(self) -> bool:
+        """Whether no other setting is made from those of the load, in what has been composed so far."""
+        return not self._load_is_used
 
 
 def main(work: Callable[[Job], int]) -> int:
@@ -107,6 +114,15 @@ def outside_hydra(conf: Path = CONF) -> Iterator[Callable[[Sequence[str]], Job]]
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(conf), version_base="1.3"):
         yield _job
+
+
+def _composition(overrides: Sequence[str]) -> tuple[DictConfig, Config]:
+    """The composition, of Hydra's own part the options chosen; and the cells, whose ${...} belong to their points."""
+    config = hydra.compose(CONFIG_NAME, list(overrides), True)
+    OmegaConf.set_struct(config, False)
+    config[CHOICES] = config.pop("hydra").runtime.choices
+    cells = {key: OmegaConf.to_container(config.pop(key)) for key in ("cells",) if config.get(key) is not None}
+    return config, cells
 
 
 def options(group: str) -> tuple[str, ...]:

@@ -46,9 +46,7 @@ def run_job(job: Job) -> int:
 
 def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """Points whose rates the experiment file gives."""
-    preparer = Preparer(tell, job.user)
-    points = [preparer.prepare(job.compose(one)) for one in axes]
-    points = _chosen(list({ready.point: ready for ready in points}.values()), output.only)
+    points = _chosen(Preparer(tell, job.user).prepare_all(job, axes), output.only)
     simulated = [ready for ready in points if ready.settings.device.simulated]
     status = _simulate(job, simulated, output) if simulated else 0
     if len(simulated) < len(points) and status != INTERRUPTED_STATUS:

@@ -1,7 +1,7 @@
 """From composed settings to points ready to run: trace read, profile at hand, speed factor and identity known."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from harness.assembly.point import read_point
 from harness.assembly.requests import LoadedTrace, read_trace, speed_factor, window_of
 from harness.assembly.settings import PointSettings
 from harness.assembly.stretch import stretch_factor
+from harness.experiments.cells import Axes
+from harness.experiments.compose import Config, Job
 from harness.experiments.fingerprint import PointInput, point_id
 from harness.experiments.machine import resolve_device
 from harness.experiments.profile_step import Profile, profile_of
@@ -22,6 +24,7 @@ AXES = (
     "system.base_url", "system.served_model", "system.api_key_env",
 )  # fmt: skip
 """Settings that have a column of their own, or that change no number: no label needs to name them."""
+LOAD_AXES = ("load.rate_scale", "load.seed")
 OWN_TRACE = "csv"
 """Name and format of the workload that reads a trace of the user's."""
 LABELLED = {"system": "series", "workload": "workload", "slo": "workload", "load": "protocol", "protocol": "protocol"}
@@ -89,6 +92,23 @@ class Preparer:
         self._traces: list[tuple[WorkloadSettings, LoadedTrace]] = []
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self._factors: dict[str, float] = {}
+
+    def prepare_all(self, job: Job, axes: Sequence[Axes]) -> list[Prepared]:
+        """The points of an experiment, each once. Raises SettingsError.
+
+        Composing takes longer than all else: what differs in its load only is composed once.
+        """
+        composed: dict[str, Config] = {}
+        points: dict[str, Prepared] = {}
+        for one in axes:
+            load = {key.partition(".")[2]: value for key, value in one.items() if key in LOAD_AXES}
+            rest = repr(sorted((key, repr(value)) for key, value in one.items() if key not in LOAD_AXES))
+            if rest not in composed or not job.load_stands_alone:
+                composed[rest] = job.compose(one)
+            config = composed[rest]
+            ready = self.prepare({**config, "load": {**config["load"], **load}})
+            points.setdefault(ready.point, ready)
+        return list(points.values())
 
     def prepare(self, config: Mapping[str, Any]) -> Prepared:
         """Raises SettingsError."""
