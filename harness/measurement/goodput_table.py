@@ -4,10 +4,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from harness.measurement.crossing import TARGET
+from harness.measurement.crossing import TARGET, MaxGoodput
 from harness.measurement.goodput import RatePoint, goodput_ratio, max_goodput
 from harness.measurement.table_file import Row, TableError, cell, write_table
+from harness.measurement.uncertainty import Interval
 from harness.measurement.verdict import Verdict
+from harness.measurement.worst_class import max_goodput_worst_class
 
 GROUP_COLUMNS = (
     "experiment", "workload", "protocol", "model", "device", "source",
@@ -34,6 +36,16 @@ MAX_GOODPUT_COLUMNS = (
     "max_goodput_low_rate_scale",
     "max_goodput_high_rate_scale",
     "max_goodput_bound",
+    "max_goodput_worst_class_rps",
+    "max_goodput_worst_class_low_rps",
+    "max_goodput_worst_class_high_rps",
+    "max_goodput_worst_class_rate_scale",
+    "max_goodput_worst_class_low_rate_scale",
+    "max_goodput_worst_class_high_rate_scale",
+    "max_goodput_worst_class_bound",
+    "worst_class",
+    "worst_class_requests",
+    "worst_class_few_requests",
     "reference",
     "ratio",
     "ratio_low",
@@ -41,7 +53,10 @@ MAX_GOODPUT_COLUMNS = (
     "ratio_bound",
     "ratio_seeds",
 )
-"""Columns of a max goodput table; max_goodput_bound and ratio_bound are empty for numbers and name the bound else."""
+"""Columns of a max goodput table; the ..._bound ones are empty for numbers and name the bound else.
+
+worst_class: the class that sets max_goodput_worst_class, with its pooled requests and whether they are too few.
+"""
 
 
 def max_goodput_table(
@@ -110,15 +125,27 @@ def _series_row(
 def _goodput_cells(rows: Sequence[Mapping[str, str]], valid: Sequence[RatePoint], target: float) -> dict[str, object]:
     if not valid:
         return {}
-    found, ends = max_goodput(valid, target)
-    per_scale = _rps_per_scale(rows)
-    cells: dict[str, object] = {"max_goodput_bound": found.bound}
     # One request has no rate: then there is a max goodput in multiples of the trace's rate only.
+    per_scale = _rps_per_scale(rows)
     units = {"rate_scale": 1.0, **({"rps": per_scale} if per_scale > 0 else {})}
+    cells = _in_units("max_goodput", *max_goodput(valid, target), units)
+    worst = max_goodput_worst_class(rows, target)
+    if worst is not None:
+        cells.update(_in_units("max_goodput_worst_class", worst.found, worst.interval, units))
+        cells.update(
+            worst_class=worst.decided_by.name,
+            worst_class_requests=worst.decided_by.requests,
+            worst_class_few_requests=worst.decided_by.few_requests,
+        )
+    return cells
+
+
+def _in_units(name: str, found: MaxGoodput, ends: Interval | None, units: Mapping[str, float]) -> dict[str, object]:
+    cells: dict[str, object] = {f"{name}_bound": found.bound}
     for unit, factor in units.items():
-        cells[f"max_goodput_{unit}"] = found.known * factor
-        cells[f"max_goodput_low_{unit}"] = None if ends is None else ends.low * factor
-        cells[f"max_goodput_high_{unit}"] = None if ends is None else ends.high * factor
+        cells[f"{name}_{unit}"] = found.known * factor
+        cells[f"{name}_low_{unit}"] = None if ends is None else ends.low * factor
+        cells[f"{name}_high_{unit}"] = None if ends is None else ends.high * factor
     return cells
 
 

@@ -100,3 +100,13 @@ def test_runs_of_one_request_have_no_rate_in_requests_per_second(tmp_path: Path)
     assert (row["max_goodput_rate_scale"], row["max_goodput_bound"]) == (2.0, "above_highest")
     write_max_goodput(tmp_path / "a.csv", [row])
     assert {read_table(tmp_path / "a.csv")[0][f"max_goodput_{end}rps"] for end in ("", "low_", "high_")} == {""}
+
+
+def test_the_worst_class_over_pooled_seeds_has_columns_of_its_own() -> None:
+    rows = [point("A", rate, met, seed) for rate, met in ((2, 100), (4, 80)) for seed in (0, 1)]
+    (row,) = max_goodput_table(rows)
+    # One class only: its max goodput is that of all.
+    assert row["max_goodput_worst_class_rate_scale"] == pytest.approx(3.0)
+    assert row["max_goodput_worst_class_low_rps"] == pytest.approx(6.0)
+    assert (row["max_goodput_worst_class_bound"], row["worst_class"]) == ("", "text")
+    assert (row["worst_class_requests"], row["worst_class_few_requests"]) == (200, False)
