@@ -13,7 +13,7 @@ from engine.serving.timings import Timings
 from engine.simulation.run import SimulatedRequest
 from engine.simulation.settings import SimulationSettings
 from harness.assembly.effective import engine_settings
-from harness.assembly.predictor_error import PredictorError, scheduler_with
+from harness.assembly.predictor_error import scheduler_with_error
 from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
 from harness.assembly.simulation_settings import SimulatedDeviceSettings
@@ -62,12 +62,12 @@ def scheduler_of(point: PointSettings, timings: Timings) -> Scheduler:
     settings = engine_settings(point, profile="", engine_cpu=None)
     most_tokens = min(settings.max_context_tokens, shape.max_positions, settings.kv_blocks * settings.block_tokens)
     recipe = SchedulerRecipe(settings, most_tokens, point.model.dtype, timings)
-    error = PredictorError(given.predictor_error_cv, given.predictor_error_seed * SEED_STEP + point.load.seed)
+    kind = scheduler_with_error(given.predictor_error_cv, given.predictor_error_seed * SEED_STEP + point.load.seed)
     element_bytes = ELEMENT_BYTES[point.model.dtype]
     try:
-        return recipe.build(scheduler_with(error), lambda task: activation_bytes(shape, task, element_bytes))
-    except EngineSettingsError as error_found:
-        raise SettingsError(f"system={point.system.name}: {error_found}") from error_found
+        return recipe.build(kind, lambda task: activation_bytes(shape, task, element_bytes))
+    except EngineSettingsError as error:
+        raise SettingsError(f"system={point.system.name}: {error}") from error
 
 
 def scheduled(point: PointSettings, window: Trace, factor: float) -> tuple[ScheduledRequest, ...]:

@@ -1,11 +1,14 @@
 """From a point's settings to the device model it runs on, and to the timings its predictor is fitted to."""
 
 import dataclasses
+from pathlib import Path
 
 from engine.model.granularity import Granularity, TileSettings
-from engine.serving.timings import Timings
+from engine.serving.settings import SettingsError as EngineSettingsError
+from engine.serving.timings import Timings, read_timings
 from engine.simulation.device import DeviceModel
 from engine.simulation.devices.curve import CurveDevice
+from engine.simulation.devices.profiled import ProfiledDevice
 from engine.simulation.devices.roofline import RooflineDevice
 from harness.assembly.effective import EffectiveTokens
 from harness.assembly.reading import SettingsError
@@ -22,13 +25,16 @@ def device_model(point: PointSettings) -> DeviceModel:
     try:
         if given.curve is not None:
             return CurveDevice(given.curve[0], given.curve[1], given.curve[2])
-        assert given.accelerator is not None
+        granularity, tiles = Granularity(point.system.granularity or "none"), _tiles(point)
+        if given.accelerator is None:
+            measured = _measured(point)
+            return ProfiledDevice(shape_of(point), measured.operators, granularity, tiles, prefills=measured.prefills)
         return RooflineDevice(
             shape_of(point),
             given.accelerator,
             ranks,
-            Granularity(point.system.granularity or "none"),
-            _tiles(point),
+            granularity,
+            tiles,
             ELEMENT_BYTES[point.model.dtype],
             # Only FlowPrefill as released waits for its device at every half layer; a rival is never charged for it.
             half_layer_sync=point.system.preempt == "pause" and point.system.granularity != "none",
@@ -44,12 +50,25 @@ def unpaused_device(point: PointSettings) -> DeviceModel:
 
 
 def predictor_timings(point: PointSettings, device: DeviceModel) -> Timings:
-    """What the point's predictor is fitted to: the policy's own belief, apart from the device. Raises SettingsError."""
+    """What the point's predictor is fitted to: the policy's own belief, apart from the device. Raises SettingsError.
+
+    On a measured profile it is the profile itself, as for the engine.
+    """
+    if point.device.profile is not None:
+        return _measured(point)
     try:
         return sampled_timings(
             device, shape_of(point).layers, EffectiveTokens.of(point).max_context_tokens, point.model.length_scale
         )
     except ValueError as error:
+        raise SettingsError(f"device={point.device.name}: {error}") from error
+
+
+def _measured(point: PointSettings) -> Timings:
+    assert point.device.profile is not None
+    try:
+        return read_timings(Path(point.device.profile), shape_of(point).layers)
+    except EngineSettingsError as error:
         raise SettingsError(f"device={point.device.name}: {error}") from error
 
 

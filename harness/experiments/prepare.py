@@ -126,10 +126,11 @@ class Preparer:
         key = repr((point.model, point.device, point.workload))
         if key not in self._factors:
             profile = self._profile(point)
-            if point.device.simulated:
-                factor = stretch_factor(point, loaded)
+            simulation = point.device.simulation
+            if profile is not None and (simulation is None or simulation.stretch == "profile"):
+                factor = speed_factor(point, loaded, profile.seconds_of())
             else:
-                factor = 1.0 if profile is None else speed_factor(point, loaded, profile.seconds_of())
+                factor = 1.0 if simulation is None else stretch_factor(point, loaded)
             # Nine digits, as in the tables: the same factor whatever the last bit of a sum.
             self._factors[key] = float(f"{factor:.9g}")
         return self._factors[key]

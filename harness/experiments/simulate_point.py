@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from engine.core.clock import NS_PER_S, seconds_to_ns
 from engine.core.record import ClientReport
+from engine.scheduling.predictors.sampled_curve import RangeError
 from engine.serving.timings import Timings
 from engine.simulation.device import DeviceModel
 from engine.simulation.run import SimulationResult, simulate
@@ -28,7 +29,7 @@ def simulate_or_fail(ready: Prepared) -> SimulatedPoint | Failure:
     """For processes of their own: whatever goes wrong costs this point only."""
     try:
         return _simulator().simulate(ready)
-    except SettingsError as error:
+    except (SettingsError, RangeError) as error:
         return Failure(str(error))
     except Exception as error:  # noqa: BLE001 - a fault must cost one point, not the others; it is told in full
         return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
