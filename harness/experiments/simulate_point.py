@@ -10,6 +10,7 @@ from engine.scheduling.predictors.sampled_curve import RangeError
 from engine.serving.timings import Timings
 from engine.simulation.device import DeviceModel
 from engine.simulation.run import SimulationResult, simulate
+from harness.assembly.predicted_blocking import predicted_blocking_ms
 from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
 from harness.assembly.simulated import run_settings, scheduled, scheduler_of, simulated_requests
@@ -59,6 +60,9 @@ class Simulator:
         facts, verdict = ready.facts(client.asked_rps), judge(result.records, client)
         row = point_row(facts, result.records, result.report, client, verdict)
         row.update(dict.fromkeys(CLIENT_COLUMNS))
+        if point.system.preempt == "pause":
+            lengths = [one.prompt_tokens for one in planned]
+            row["blocking_predicted_mean_ms"] = predicted_blocking_ms(device, lengths, run_settings(point))
         return SimulatedPoint(rounded(row), recorded_settings(ready))
 
     def _world(self, point: PointSettings) -> tuple[DeviceModel, Timings]:
