@@ -7,7 +7,9 @@ from harness.assembly.settings import LARGEST_FACTOR
 from harness.experiments.campaign import Campaign, OutputSettings, tell
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
-from harness.experiments.prepare import Preparer
+from harness.experiments.prepare import Prepared, Preparer
+from harness.experiments.simulated_campaign import SimulatedCampaign
+from harness.experiments.simulated_origin import simulation_origin
 from harness.measurement.attainment import attainment
 from harness.measurement.goodput_search import SearchSettings, Tried, estimate, next_rate
 
@@ -37,24 +39,65 @@ async def search_rates(job: Job, axes: tuple[Axes, ...], output: OutputSettings)
     if "load.rate_scale" in job.user or any("load.rate_scale" in one for one in axes):
         raise SettingsError("load.rate_scale conflicts with a search, which picks the rates: set search.start")
     preparer = Preparer(tell, job.user)
-    campaign = Campaign(output)
     first = preparer.prepare(job.compose({**axes[0], "load.rate_scale": settings.start}))
+    tries: _Measured | _Simulated
+    if first.settings.device.simulated:
+        simulated = SimulatedCampaign(output, first.settings.experiment, simulation_origin(job.overrides))
+        tries = _Simulated(simulated)
+        for one in axes:
+            await _search(job, one, settings, preparer, tries)
+        return simulated.status
+    campaign = Campaign(output)
+    tries = _Measured(campaign)
     with campaign.serving(first):
         for one in axes:
-            await _search(job, one, settings, preparer, campaign)
+            await _search(job, one, settings, preparer, tries)
     return campaign.status
 
 
-async def _search(job: Job, axes: Axes, settings: SearchSettings, preparer: Preparer, campaign: Campaign) -> None:
+class _Measured:
+    """Tries that are measured."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._campaign = campaign
+
+    @property
+    def stopped(self) -> bool:
+        return self._campaign.stopped
+
+    async def attained(self, ready: Prepared) -> float | None:
+        """None = there is no attainment."""
+        (point,) = await self._campaign.run([ready])
+        return None if point is None else attainment(point.records).overall.share
+
+
+class _Simulated:
+    """Tries that are simulated."""
+
+    def __init__(self, campaign: SimulatedCampaign) -> None:
+        self._campaign = campaign
+
+    @property
+    def stopped(self) -> bool:
+        return self._campaign.stopped
+
+    async def attained(self, ready: Prepared) -> float | None:
+        """None = there is no attainment."""
+        point = self._campaign.run([ready]).get(ready.point)
+        return None if point is None else point.row["attainment"]
+
+
+async def _search(
+    job: Job, axes: Axes, settings: SearchSettings, preparer: Preparer, tries: _Measured | _Simulated
+) -> None:
     tried: list[Tried] = []
     label = ""
-    while not campaign.stopped and (rate := next_rate(tried, settings)) is not None:
+    while not tries.stopped and (rate := next_rate(tried, settings)) is not None:
         # A rate with few digits finds its finished point again.
         rate = float(f"{rate:.4g}")
         ready = preparer.prepare(job.compose({**axes, "load.rate_scale": rate}))
         label = f"{ready.labels['series']}, seed {ready.settings.load.seed}"
-        (point,) = await campaign.run([ready])
-        share = None if point is None else attainment(point.records).overall.share
+        share = await tries.attained(ready)
         if share is None:
             tell(f"search of {label} ends: no attainment at rate_scale {rate:g}")
             return

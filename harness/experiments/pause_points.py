@@ -34,8 +34,10 @@ def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """All settings of the study, measured together (their rounds interleave) unless all are there already."""
     asked = read(PausesSettings, job.config.get("pauses"), "pauses")
     configs = [job.compose(one) for one in axes]
-    if any(read_point(config).system.backend != "engine" for config in configs):
-        raise SettingsError(f"experiment={job.config['experiment']} pauses the engine itself: system=external has none")
+    for point in map(read_point, configs):
+        if point.system.backend != "engine" or point.device.simulated:
+            other = f"device={point.device.name}" if point.device.simulated else f"system={point.system.name}"
+            raise SettingsError(f"experiment={job.config['experiment']} pauses the engine itself: {other} has none")
     preparer = Preparer(tell, job.user)
     points = [preparer.prepare(config) for config in configs]
     results = Path(output.results)

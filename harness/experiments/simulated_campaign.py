@@ -31,6 +31,11 @@ class SimulatedCampaign:
         """The command's exit status so far."""
         return self._runner.status
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more is to begin."""
+        return self._runner.stopped
+
     def run(self, points: Sequence[Prepared]) -> dict[str, SimulatedPoint]:
         """Those that are there at the end, by id. Raises SettingsError for a store that is damaged."""
         there = {} if self._output.redo else _read(self._folder)
