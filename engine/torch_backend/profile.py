@@ -34,16 +34,18 @@ from engine.torch_backend.task_state import build_state
 BLOCK_TOKENS = 16
 # fmt: off
 LENGTHS = (
-    4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536,
-    1792, 2048, 2560, 3072, 3584, 4096, 4608, 5120, 6144, 8192, 10240, 12288, 14336, 16384, 20480,
+    1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
+    1536, 1792, 2048, 2560, 3072, 3584, 4096, 4608, 5120, 6144, 8192, 10240, 12288, 14336, 16384, 20480,
 )
 CONTINUATIONS = (
     (16, 512), (64, 256), (64, 1024), (128, 128), (128, 512), (128, 2048), (256, 256), (256, 1024), (256, 3072),
     (512, 512), (512, 1536), (512, 4096), (1024, 1024), (1024, 3072), (2048, 8192), (4096, 12288),
 )
 OPERATOR_LENGTHS = (
-    (16, 0), (64, 0), (128, 0), (256, 0), (512, 0), (1024, 0), (2048, 0), (4096, 0), (8192, 0), (16384, 0),
-    (256, 1024), (512, 1536),
+    (1, 0), (4, 0), (8, 0), (16, 0), (32, 0), (64, 0), (96, 0), (128, 0), (192, 0), (256, 0), (384, 0), (512, 0),
+    (768, 0), (1024, 0), (1536, 0), (2048, 0), (3072, 0), (4096, 0), (5120, 0), (8192, 0), (16384, 0),
+    (1, 512), (1, 2048), (16, 512), (64, 256), (64, 1024), (128, 512), (128, 2048), (256, 1024), (256, 3072),
+    (512, 1536), (512, 3072), (1024, 1024), (1024, 3072), (2048, 2048),
 )
 # fmt: on
 """(new_tokens, context_tokens) of what is measured, as far as `max_tokens` allows."""
@@ -111,25 +113,33 @@ def measure_prefills(bench: Bench, max_tokens: int, rounds: int) -> list[dict[st
         bench.prefill_s(new, context)
     for _ in range(rounds):
         for new, context in points:
-            for _ in range(5 if new + context <= 512 else 1):
+            for _ in range(_repeats(new, context)):
                 samples[new, context].append(bench.prefill_s(new, context))
     return [_entry(new, context, statistics.median(samples[new, context])) for new, context in points]
 
 
 def measure_operators(bench: Bench, max_tokens: int, rounds: int) -> list[dict[str, Any]]:
-    """Median seconds of each operator kind, over layers and rounds."""
-    entries: list[dict[str, Any]] = []
-    for new, context in OPERATOR_LENGTHS:
-        if new + context > max_tokens:
-            continue
-        samples: dict[str, list[float]] = defaultdict(list)
-        for name, _ in bench.operators_s(new, context):
-            samples[name.split(".")[-1]] = []
-        for _ in range(rounds):
-            for name, seconds in bench.operators_s(new, context):
-                samples[name.split(".")[-1]].append(seconds)
-        entries += [{"operator": kind, **_entry(new, context, statistics.median(s))} for kind, s in samples.items()]
-    return entries
+    """Median seconds of each operator kind, over layers and rounds; rounds go through all lengths, as for prefills."""
+    points = [(new, context) for new, context in OPERATOR_LENGTHS if new + context <= max_tokens]
+    samples: dict[tuple[int, int], dict[str, list[float]]] = {point: defaultdict(list) for point in points}
+    for new, context in points:
+        for _ in bench.operators_s(new, context):
+            pass  # the first run of a length allocates
+    for _ in range(rounds):
+        for new, context in points:
+            for _ in range(_repeats(new, context)):
+                for name, seconds in bench.operators_s(new, context):
+                    samples[new, context][name.split(".")[-1]].append(seconds)
+    return [
+        {"operator": kind, **_entry(new, context, statistics.median(seconds))}
+        for new, context in points
+        for kind, seconds in samples[new, context].items()
+    ]
+
+
+def _repeats(new: int, context: int) -> int:
+    """Short prefills are cheap and vary most."""
+    return 5 if new + context <= 512 else 1
 
 
 def _entry(new: int, context: int, seconds: float) -> dict[str, Any]:
@@ -179,8 +189,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for option in ("max_tokens", "threads", "rounds"):
         if getattr(given, option) < 1:
             parser.error(f"--{option.replace('_', '-')} must be at least 1")
-    if given.max_tokens < LENGTHS[0]:
-        parser.error(f"--max-tokens must be at least {LENGTHS[0]}, the shortest prefill that is measured")
     try:
         content = profile(given.model, given.device, given.max_tokens, given.threads, given.rounds)
         given.out.parent.mkdir(parents=True, exist_ok=True)

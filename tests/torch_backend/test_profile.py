@@ -16,6 +16,9 @@ def test_the_file_holds_prefills_and_operators_up_to_the_length_asked(tmp_path: 
     assert lengths == [(n, 0) for n in profile.LENGTHS if n <= 320] + [(64, 256), (128, 128)]
     kinds = {"embedding", "qkv_proj", "attention", "o_proj", "gate_up_proj", "down_proj", "head"}
     assert {entry["operator"] for entry in content["operators"]} == kinds
+    measured = {(entry["new_tokens"], entry["context_tokens"]) for entry in content["operators"]}
+    assert measured == {(new, context) for new, context in profile.OPERATOR_LENGTHS if new + context <= 320}
+    assert len(content["operators"]) == len(kinds) * len(measured)
     assert all(entry["seconds"] > 0 for entry in content["prefill"] + content["operators"])
     assert [path.name for path in out.parent.iterdir()] == ["tiny.json"]
 
@@ -35,7 +38,7 @@ def test_mistakes_are_one_sentence(
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (["--max-tokens", "1"], f"--max-tokens must be at least {profile.LENGTHS[0]}"),
+        (["--max-tokens", "0"], "--max-tokens must be at least 1"),
         (["--rounds", "0"], "--rounds must be at least 1"),
     ],
 )
