@@ -14,9 +14,14 @@ OUT := outputs/reproduce
 # With a CUDA device the same experiments run on the paper's model (dummy weights: timing needs no download).
 GPU = $(shell $(PY) -c 'import torch; print("model=llama3_8b device=cuda" if torch.cuda.is_available() else "")')
 
+# What `make simulate` runs; the first four, the 8B core figures, are part of `make reproduce`.
+SIMULATED_CORE := sim_goodput_vs_rate sim_release sim_blocking sim_rounds
+SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_error sim_gain_split sim_models \
+  sim_ablation sim_steady_state sim_steady_state_doubled sim_overload sim_single_slo sim_arrivals
+
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help env test lint smoke reproduce reproduce-full figures figures-check claims bench traces checkpoint clean
+.PHONY: help env test lint smoke reproduce reproduce-full simulate figures figures-check claims bench traces checkpoint clean
 
 help:  ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,11 +54,16 @@ smoke: env  ## A few real requests through every system, a table and a figure (<
 reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 30 min, 2 cores or one GPU; resumable)
 	$(RUN) experiment=reproduce output.results=$(OUT) $(GPU)
 	$(RUN) experiment=granularity output.results=$(OUT) $(GPU)
+	for name in $(SIMULATED_CORE); do $(RUN) experiment=$$name output.results=$(OUT); done
 	$(DRAW) --results $(OUT) --out $(OUT)/figures
 	@echo "reproduce: done; figures in $(OUT)/figures, tables in $(OUT)/tables"
 
 reproduce-full: env  ## Everything behind the committed results (about 4 hours, 2 cores; docs/results.md; resumable)
 	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name $(GPU); done
+	$(MAKE) figures claims
+
+simulate: env  ## Every simulated experiment at the committed resolution (about 40 min, 2 cores, no GPU; resumable)
+	for name in $(SIMULATED); do $(RUN) experiment=$$name; done
 	$(MAKE) figures claims
 
 figures: env  ## Redraw every figure from the committed results (< 1 min, no torch, no GPU)
