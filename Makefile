@@ -21,7 +21,7 @@ SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_er
 
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help env test lint smoke reproduce reproduce-full simulate figures figures-check claims bench traces checkpoint clean
+.PHONY: help env test lint smoke reproduce reproduce-full simulate figures figures-check claims bench traces checkpoint env-vllm env-sglang clean
 
 help:  ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,13 @@ $(VENV)/.complete: requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
+
+env-vllm env-sglang: env-%:
+	@$(PYTHON) -m baselines.servers.build_environment $* --variant $(or $(VARIANT),auto)
+
+env-vllm:  ## Build .venv-vllm, vLLM's server as a rival (5-10 min once, ~3.5 GB; VARIANT=cpu|cuda; Linux x86_64)
+
+env-sglang:  ## Build .venv-sglang, SGLang's server as a rival (5-10 min once, ~3 GB; VARIANT=cpu|cuda; Linux x86_64)
 
 test: env  ## All tests (<= 10 min, 2 cores, no GPU)
 	$(PY) -m pytest
