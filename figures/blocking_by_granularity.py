@@ -7,14 +7,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from figures.conditions import footnote
-from figures.granularity_rows import granularity_rows
+from figures.granularity_rows import APART, RATE, granularity_rows
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs
 
 TITLE = "Blocking time and throughput by granularity and chunk size"
 MARKS = (
-    ("blocking_mean_ms", "mean, measured", "o", "#0072B2", True),
-    ("blocking_expected_mean_ms", "mean, predicted from operator times", "D", "#0072B2", False),
+    ("blocking_mean_ms", "mean", "o", "#0072B2", True),
+    ("blocking_expected_mean_ms", "mean expected from operator times", "D", "#0072B2", False),
     ("blocking_p50_ms", "median", "_", "#222222", True),
     ("blocking_p99_ms", "p99", "^", "#E69F00", True),
     ("blocking_max_ms", "maximum", "v", "#D55E00", True),
@@ -31,7 +31,9 @@ def rows(inputs: Inputs) -> pd.DataFrame:
 
 def draw(rows: pd.DataFrame) -> Figure:
     """Above, blocking on a log scale; below, throughput relative to no checks. One column per model and device."""
-    groups = list(rows.groupby(["model", "device"], sort=False))
+    apart = [name for name in (*APART, RATE) if name in rows]
+    groups = list(rows.groupby(apart, sort=False))
+    under_load = RATE in rows
     with theme():
         widths = [max(3, len(group)) for _, group in groups]
         figure = new_figure(max(7.0, 1.2 + 0.8 * sum(widths)), 6.2)
@@ -40,18 +42,23 @@ def draw(rows: pd.DataFrame) -> Figure:
             blocking, throughput = grid[0][i], grid[1][i]
             _draw_blocking(blocking, group)
             _draw_throughput(throughput, group)
-            blocking.set_title(
-                "blocking: pause asked until stopped" if len(groups) == 1 else " on ".join(map(str, key))
-            )
-            throughput.set_title("prefill throughput, nothing preempted")
+            blocking.set_title("blocking: pause asked until stopped" if len(groups) == 1 else _named(key))
+            throughput.set_title(f"prefill throughput, {'under this load' if under_load else 'nothing preempted'}")
             mark_simulated(blocking, sorted(set(group["source"])))
         grid[0][0].set_ylabel("blocking time, ms")
         relative = rows["throughput_relative"].notna().any()
         grid[1][0].set_ylabel("% of no checks" if relative else "tokens/s")
         count = rows["blocking_n"][rows["blocking_n"] > 0]
-        asked = f"{int(count.min())} or more pauses per setting, asked at random instants." if len(count) else ""
+        when = "by the scheduler under load" if under_load else "at random instants"
+        asked = f"{int(count.min())} or more pauses per setting, asked {when}." if len(count) else ""
         finish(figure, TITLE, footnote(rows, asked), _handles(rows), columns=3)
     return figure
+
+
+def _named(key: tuple[object, ...]) -> str:
+    """A column's title: model on device, and the rate where there is one."""
+    model, device, *rate = key
+    return f"{model} on {device}" + "".join(f", rate scale {one:g}" for one in rate)
 
 
 def _draw_blocking(axes: Axes, rows: pd.DataFrame) -> None:

@@ -7,7 +7,20 @@ from types import MappingProxyType
 import pandas as pd
 from matplotlib.figure import Figure
 
-from figures import attainment_vs_rate, blocking_by_granularity, gain_split, max_goodput, slo_scale, ttft_cdf, workload
+from figures import (
+    attainment_vs_rate,
+    blocking_by_granularity,
+    chunk_tradeoff,
+    gain_split,
+    goodput_steps,
+    max_goodput,
+    protocols,
+    rounds,
+    settings_sweep,
+    slo_scale,
+    ttft_cdf,
+    workload,
+)
 from figures.results import Inputs
 
 
@@ -17,15 +30,21 @@ class Drawing:
 
     rows: what it draws, from results; raises MissingInputError. draw: a figure of nothing but them.
     experiment: the table behind it; None = the comparison the user names, or the first of those there are.
+    text: the same rows as Markdown, where the figure has that, too.
     """
 
     rows: Callable[[Inputs], pd.DataFrame]
     draw: Callable[[pd.DataFrame], Figure]
     experiment: str | None = None
+    text: Callable[[pd.DataFrame], str] | None = None
 
     def rows_from(self, inputs: Inputs) -> pd.DataFrame:
         """The rows of this figure's own experiment. Raises MissingInputError."""
         return self.rows(inputs if self.experiment is None else replace(inputs, experiment=self.experiment))
+
+    def text_of(self, rows: pd.DataFrame) -> str | None:
+        """The rows as Markdown; None of a figure that has no text."""
+        return None if self.text is None else self.text(rows)
 
 
 DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
@@ -39,7 +58,15 @@ DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
         "gain_split": Drawing(gain_split.rows, gain_split.draw, "ablation"),
         "sim_attainment_vs_rate": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_goodput_vs_rate"),
         "sim_max_goodput": Drawing(max_goodput.rows, max_goodput.draw, "sim_goodput_vs_rate"),
+        "protocols": Drawing(protocols.rows, protocols.draw, "sim_goodput_vs_rate", protocols.text),
+        "sim_chunk_tradeoff": Drawing(chunk_tradeoff.rows, chunk_tradeoff.draw, "sim_chunk_tradeoff"),
         "sim_gain_split": Drawing(gain_split.rows, gain_split.draw, "sim_gain_split"),
+        "sim_goodput_steps": Drawing(goodput_steps.rows, goodput_steps.draw, "sim_gain_split"),
+        "sim_ablation": Drawing(settings_sweep.rows, settings_sweep.draw, "sim_ablation"),
+        "sim_predictor_error": Drawing(settings_sweep.rows, settings_sweep.draw, "sim_predictor_error"),
+        "sim_rounds": Drawing(rounds.rows, rounds.draw, "sim_rounds"),
+        "sim_release": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_release"),
+        "sim_arrivals": Drawing(max_goodput.rows, max_goodput.draw, "sim_arrivals"),
         "sim_blocking": Drawing(blocking_by_granularity.rows, blocking_by_granularity.draw, "sim_blocking"),
         "sim_slo_scale": Drawing(slo_scale.rows, slo_scale.draw, "sim_slo_scale"),
         "sim_single_slo": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_single_slo"),

@@ -45,6 +45,14 @@ def write_figure(folder: Path, name: str, rows: pd.DataFrame, figure: Figure) ->
     return paths
 
 
+def write_text(folder: Path, name: str, text: str | None) -> list[Path]:
+    """Write NAME.md, where the figure has a text."""
+    if text is None:
+        return []
+    write_whole(folder / f"{name}.md", text.encode())
+    return [folder / f"{name}.md"]
+
+
 def first_difference(path: Path, rows: pd.DataFrame) -> str | None:
     """One sentence that names the file and its first row unlike the rows that would be drawn; None when all agree."""
     try:

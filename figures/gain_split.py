@@ -13,6 +13,7 @@ from figures.curves import TARGET
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs, MissingInputError
 from figures.seed_means import value_over_seeds
+from figures.telling_rate import telling_rate
 
 TITLE = "Where the gain comes from: order, granularity, batching"
 CELL = ("policy", "granularity", "batching")
@@ -27,6 +28,7 @@ STEPS = (
 """Each step adds one thing to the step before; the last is drawn where it was run."""
 
 REQUIRED_STEPS = 4
+MOST_RATES = 3
 POLICY_LOOKS = {"fcfs": ("#D55E00", "s"), "edf": ("#E69F00", "^"), "s_edf": ("#0072B2", "o"), "srpt": ("#777777", "D")}
 STEP_LOOKS = (("#D55E00", "\\\\"), ("#E69F00", "//"), ("#0072B2", ""), ("#009E73", ".."), ("#56B4E9", "xx"))
 
@@ -38,11 +40,25 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     """
     table = inputs.results.table(inputs.experiment, (*NEEDED, *CELL))
     table = table.assign(**{name: table[name].fillna("none") for name in CELL})
+    table = table[table["rate_scale"].isin(_shown_rates(table))]
     series = table[list(CELL)].agg(", ".join, axis=1)
     cells = attainment_rows(table.assign(series=series), "rate_scale", inputs.experiment, by=CELL)
     cells = cells[cells["panel"] == "all"].assign(kind="cell")
     steps = _steps(with_conditions(table), inputs.experiment)
     return pd.concat([cells, steps], ignore_index=True)
+
+
+def _shown_rates(table: pd.DataFrame) -> list[float]:
+    """All rates where there are few; of many, the trace's own, the highest that the last step still carries, and the
+    one above that."""
+    rates = sorted(set(table["rate_scale"]))
+    if len(rates) <= MOST_RATES:
+        return rates
+    last = table[(table[list(CELL)] == list(STEPS[REQUIRED_STEPS - 1][1])).all(axis=1)]
+    own = min(rates, key=lambda rate: abs(rate - 1.0))
+    carried = telling_rate(last, str(last["series"].iloc[0])) if len(last) else rates[len(rates) // 2]
+    above = [rate for rate in rates if rate > carried]
+    return sorted({own, carried, *above[:1]})
 
 
 def _steps(table: pd.DataFrame, experiment: str) -> pd.DataFrame:

@@ -18,7 +18,9 @@ from figures.results import Inputs, MissingInputError
 from figures.style import ordered, styles_of
 
 TITLE = "Max goodput: the highest rate at which 90 % of requests meet their TTFT SLO"
-BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType({"goodput_vs_rate": ("azure_code", "mooncake")})
+BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"goodput_vs_rate": ("azure_code", "mooncake"), "sim_goodput_vs_rate": ("sim_release",)}
+)
 """Experiments drawn beside another where they were run."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from figures.catalogue import DRAWINGS
-from figures.figure_files import first_difference, rows_as_written, write_figure
+from figures.figure_files import first_difference, rows_as_written, write_figure, write_text
 from figures.results import Inputs, MissingInputError
 
 DONE, DIFFERENT, CANNOT = 0, 1, 2
@@ -24,6 +24,7 @@ def redraw(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
         rows = rows_as_written(rows)
         try:
             paths = write_figure(out, name, rows, DRAWINGS[name].draw(rows))
+            paths += write_text(out, name, DRAWINGS[name].text_of(rows))
         except OSError as error:
             print(f"cannot write figures to {out}: {error.strerror}", file=sys.stderr)
             return CANNOT

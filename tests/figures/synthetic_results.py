@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
 from harness.measurement.blocking import GRANULARITY_COLUMNS
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
+from harness.measurement.ratio_table import ratio_table, write_ratios
 from harness.measurement.store import Point, write_point
 from harness.measurement.table_file import read_table, write_table
 from harness.measurement.tables import PointFacts, point_row, write_points
@@ -17,6 +19,7 @@ from harness.measurement.verdict import Judgement, Verdict
 CLASSES = {"text": (0.69, 0.25), "image": (0.07, 0.5), "search": (0.2, 4.0), "file": (0.04, 6.0)}
 STRETCH = 3.2
 S = 1_000_000_000
+DISTSERVE = "DistServe (FCFS)"
 
 FACTS = PointFacts(
     experiment="goodput_vs_rate", point="", series="FlowPrefill (operator)", system="flowprefill", policy="s_edf",
@@ -72,7 +75,12 @@ def records(facts: PointFacts, capacity: float, requests: int) -> tuple[RequestR
 
 
 def write_points_of(
-    root: Path, points: Iterable[tuple[PointFacts, float]], requests: int, invalid: Sequence[str] = (), raw: bool = True
+    root: Path,
+    points: Iterable[tuple[PointFacts, float]],
+    requests: int,
+    invalid: Sequence[str] = (),
+    raw: bool = True,
+    reference: str = DISTSERVE,
 ) -> None:
     """Raw points, the point table and the max goodput table of one experiment."""
     rows = []
@@ -99,8 +107,9 @@ def write_points_of(
     table = root / "tables" / f"{experiment}.csv"
     write_points(table, rows)
     if len({row["slo_scale"] for row in rows}) == 1 and len({row["batching"] for row in rows}) <= 3:
-        best = max_goodput_table(read_table(table), reference="DistServe (FCFS)")
+        best = max_goodput_table(read_table(table), reference=reference)
         write_max_goodput(root / "tables" / f"{experiment}_max_goodput.csv", best)
+        write_ratios(root / "tables" / f"{experiment}_ratios.csv", ratio_table(read_table(table)))
 
 
 def at(facts: PointFacts, **changes: object) -> PointFacts:
@@ -140,10 +149,7 @@ A800 = replace(
 
 def simulated_systems() -> list[tuple[PointFacts, float]]:
     """All that the simulated comparison has, and the rate scale each carries."""
-    world = {
-        name: getattr(A800, name)
-        for name in ("backend", "source", "model", "device", "length_scale", "slo_speed_factor")
-    }
+    world = {name: getattr(A800, name) for name in WORLD}
     orders = {"s_edf": 4.0, "edf": 3.6, "fcfs": 3.2}
     found = [
         *SYSTEMS.values(),
@@ -167,7 +173,8 @@ def flowprefill_at(granularity: str) -> PointFacts:
 
 def write_simulated_comparison(
     root: Path, experiment: str = "sim_goodput_vs_rate", rates: Sequence[float] = (0.5, 1, 2, 3, 4, 6, 8),
-    seeds: int = 3, requests: int = 60, systems: Sequence[tuple[PointFacts, float]] | None = None, **changes: object,
+    seeds: int = 3, requests: int = 60, systems: Sequence[tuple[PointFacts, float]] | None = None,
+    reference: str = DISTSERVE, **changes: object,
 ) -> None:  # fmt: skip
     points = [
         (at(facts, experiment=experiment, rate_scale=float(rate), seed=seed, **changes), capacity)
@@ -175,12 +182,63 @@ def write_simulated_comparison(
         for rate in rates
         for seed in range(seeds)
     ]
-    write_points_of(root, points, requests, raw=False)
+    write_points_of(root, points, requests, raw=False, reference=reference)
 
 
-def write_slo_scale(root: Path, requests: int = 60) -> None:
+def few_systems() -> list[tuple[PointFacts, float]]:
+    """FlowPrefill, DistServe and a chunked rival."""
+    wanted = ("FlowPrefill (operator)", DISTSERVE, "Chunked prefill 512 (s_edf)")
+    return [(facts, carries) for facts, carries in simulated_systems() if facts.series in wanted]
+
+
+def flowprefill_called(**carries: float) -> list[tuple[PointFacts, float]]:
+    """FlowPrefill under other names: underscores are spaces, double ones a comma, "p" within digits a point."""
+    return [
+        (replace(A800, series=re.sub(r"(\d)p(\d)", r"\1.\2", name.replace("__", ", ").replace("_", " "))), carried)
+        for name, carried in carries.items()
+    ]
+
+
+def write_simulated(root: Path, seeds: int = 2, requests: int = 20) -> None:
+    """Every simulated experiment, small."""
+    size: dict[str, int] = {"seeds": seeds, "requests": requests}
+    few = few_systems()
+    write_simulated_comparison(root, rates=(0.5, 1, 2, 4), **size)
+    slower = [(facts, 0.8 * carries) for facts, carries in few]
+    write_simulated_comparison(root, "sim_steady_state", systems=slower, protocol="steady_state", **size)
+    write_simulated_comparison(root, "sim_steady_state_doubled", systems=slower, protocol="steady_state", **size)
+    for experiment, changes in (
+        ("sim_release", {"device": "a800_release"}), ("sim_single_slo", {}), ("sim_overload", {}),
+        ("sim_models", {"model": "llama3_70b"}), ("sim_arrivals", {"workload": "sample, gamma 1.4"}),
+    ):  # fmt: skip
+        write_simulated_comparison(root, experiment, systems=few, **size, **changes)  # type: ignore[arg-type]
+    world = {name: getattr(A800, name) for name in WORLD}
+    chunks = [(replace(chunked(n, "s_edf", 1.0)[0], **world), 4 - n / 5000) for n in (256, 1024, 4096, 16384)]
+    write_simulated_comparison(root, "sim_chunk_tradeoff", systems=[*few[:2], *chunks], **size)
+    ablation = flowprefill_called(alpha_0p05=3.8, alpha_0p5=2.8, token_bound_512=3.4, token_bound_8192=4.1)
+    others = flowprefill_called(no_batching=3.0)
+    write_simulated_comparison(
+        root, "sim_ablation", systems=[few[0], *ablation, *others], reference=few[0][0].series, **size
+    )
+    errors = flowprefill_called(FlowPrefill__error_0p0=4.0, FlowPrefill__error_0p2=3.8, FlowPrefill__error_0p5=3.2)
+    write_simulated_comparison(root, "sim_predictor_error", systems=errors, reference="FlowPrefill, error 0.0", **size)
+    rounds = flowprefill_called(
+        on_events=4.0, polling_every_1_ms=3.9, polling_every_10_ms=3.2, before_every_operator=3.5
+    )
+    write_simulated_comparison(root, "sim_rounds", systems=rounds, reference="on events", **size)
+    levels = [(replace(fact, **world), carries) for fact, carries in ((flowprefill_at("none"), 1.0),
+              (flowprefill_at("layer"), 3.2), (flowprefill_at("half_layer"), 3.6), (few[0][0], 4.0))]  # fmt: skip
+    write_simulated_comparison(root, "sim_blocking", systems=levels, **size)
+    write_slo_scale(root, requests, "sim_slo_scale", source="simulated")
+    write_ablation(root, requests, seeds, "sim_gain_split", rates=(0.5, 1, 2, 3, 4), source="simulated")
+
+
+WORLD = ("backend", "source", "model", "device", "length_scale", "slo_speed_factor")
+
+
+def write_slo_scale(root: Path, requests: int = 60, experiment: str = "slo_scale", source: str = "measured") -> None:
     points = [
-        (at(facts, experiment="slo_scale", rate_scale=2.0, slo_scale=scale, seed=seed), capacity)
+        (at(facts, experiment=experiment, source=source, rate_scale=2.0, slo_scale=scale, seed=seed), capacity)
         for facts, capacity in [*SYSTEMS.values(), chunked(256, "s_edf", 3.8), chunked(256, "edf", 3.4)]
         for scale in (0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
         for seed in range(3)
@@ -188,13 +246,16 @@ def write_slo_scale(root: Path, requests: int = 60) -> None:
     write_points_of(root, points, requests, raw=False)
 
 
-def write_ablation(root: Path, requests: int = 60, seeds: int = 3) -> None:
+def write_ablation(
+    root: Path, requests: int = 60, seeds: int = 3, experiment: str = "ablation", rates: Sequence[float] = (1.5, 3.0),
+    source: str = "measured",
+) -> None:  # fmt: skip
     order = {"fcfs": 1.0, "edf": 1.9, "s_edf": 2.1}
     check = {"none": 1.0, "layer": 1.35, "operator": 1.6, "tile": 1.75}
     points = [
         (
             at(
-                FACTS, experiment="ablation", policy=policy, granularity=granularity, batching=batching,
+                FACTS, experiment=experiment, source=source, policy=policy, granularity=granularity, batching=batching,
                 series=f"{policy}, {granularity}, {batching}", rate_scale=rate, seed=seed,
             ),
             order[policy] * (check[granularity] if policy != "fcfs" else 1.0) * (1.15 if batching != "none" else 1.0),
@@ -202,7 +263,7 @@ def write_ablation(root: Path, requests: int = 60, seeds: int = 3) -> None:
         for policy in order
         for granularity in check
         for batching in ("none", "slo_aware")
-        for rate in (1.5, 3.0)
+        for rate in rates
         for seed in range(seeds)
     ]  # fmt: skip
     write_points_of(root, points, requests, raw=False)
