@@ -13,7 +13,7 @@ from figures.families import MOST_IN_A_PANEL, with_family
 from figures.family_panels import family_figure
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, requests_per_second_axis, theme
-from figures.results import Inputs, MissingInputError
+from figures.results import DamagedTableError, Inputs, MissingInputError
 from figures.style import SeriesStyle, styles_of
 
 TITLE = "SLO attainment over the request rate"
@@ -34,6 +34,8 @@ def rows(inputs: Inputs) -> pd.DataFrame:
 def _marks(inputs: Inputs, points: pd.DataFrame) -> pd.DataFrame:
     try:
         marks = max_goodput_rows(inputs.results, inputs.experiment)
+    except DamagedTableError:
+        raise
     except MissingInputError:  # the curves stand without their crossings: one rate has none
         return pd.DataFrame()
     marks = marks[marks["bound"] == ""].assign(kind="max_goodput", panel=ALL, attainment=TARGET)

@@ -14,7 +14,7 @@ from figures.clairvoyant_bound import COLOUR, WIDTH, bound_handle, bound_max_goo
 from figures.conditions import CONDITION, condition_labels, footnote
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, requests_per_second_axis, theme
-from figures.results import Inputs, MissingInputError
+from figures.results import DamagedTableError, Inputs, MissingInputError
 from figures.style import ordered, styles_of
 
 TITLE = "Max goodput: the highest rate at which 90 % of requests meet their TTFT SLO"
@@ -30,6 +30,8 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     for experiment in BESIDE.get(inputs.experiment, ()):
         try:
             frames.append(max_goodput_rows(inputs.results, experiment).assign(experiment=experiment))
+        except DamagedTableError:
+            raise
         except MissingInputError:  # a workload that was not run has no panel
             continue
     place = {frame["experiment"].iloc[0]: i for i, frame in enumerate(frames)}

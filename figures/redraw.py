@@ -6,20 +6,24 @@ from pathlib import Path
 
 from figures.catalogue import DRAWINGS
 from figures.figure_files import first_difference, rows_as_written, write_figure, write_text
-from figures.results import Inputs, MissingInputError
+from figures.results import DamagedTableError, Inputs, MissingInputError
 
 DONE, DIFFERENT, CANNOT = 0, 1, 2
 
 
 def redraw(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
-    """Draw the asked figures, or all. 2 when an asked one, or every one, cannot be drawn or written."""
+    """Draw the asked figures, or all.
+
+    2 when an asked one, or every one, cannot be drawn or written, or when a table that is there cannot be used.
+    """
     skipped: dict[str, str] = {}
-    drawn = 0
+    drawn, damaged = 0, False
     for name in asked or DRAWINGS:
         try:
             rows = DRAWINGS[name].rows_from(inputs)
         except MissingInputError as error:
             skipped[name] = str(error)
+            damaged = damaged or isinstance(error, DamagedTableError)
             continue
         rows = rows_as_written(rows)
         try:
@@ -34,12 +38,15 @@ def redraw(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
         print(f"{name}: not drawn, {reason}", file=sys.stderr)
     if skipped:
         print(f"not drawn: {', '.join(skipped)}", file=sys.stderr)
-    return CANNOT if not drawn or (asked and skipped) else DONE
+    return CANNOT if not drawn or damaged or (asked and skipped) else DONE
 
 
 def check(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
-    """Hold the rows in `out` against those that would be drawn. 1 on a difference, 2 when nothing can be compared."""
-    compared, differences, skipped = 0, [], {}
+    """Hold the rows in `out` against those that would be drawn. 1 on a difference.
+
+    2 when nothing can be compared, an asked one cannot, or a table that is there cannot be used.
+    """
+    compared, differences, skipped, damaged = 0, [], {}, False
     for name in asked or DRAWINGS:
         path = out / f"{name}.csv"
         try:
@@ -49,6 +56,7 @@ def check(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
                 differences.append(f"{path} can no longer be drawn: {error}")
             else:
                 skipped[name] = str(error)
+                damaged = damaged or isinstance(error, DamagedTableError)
             continue
         compared += 1
         difference = first_difference(path, rows)
@@ -60,7 +68,7 @@ def check(inputs: Inputs, out: Path, asked: Sequence[str]) -> int:
         print(f"{name}: not compared, {reason}", file=sys.stderr)
     if differences:
         return DIFFERENT
-    if not compared or (asked and skipped):
+    if not compared or damaged or (asked and skipped):
         return CANNOT
     print(f"the rows of {compared} figures in {out} are those that would be drawn")
     return DONE

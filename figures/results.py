@@ -24,6 +24,10 @@ class MissingInputError(Exception):
     """A figure or claim cannot be made from what is there. The message is one sentence for the user."""
 
 
+class DamagedTableError(MissingInputError):
+    """A table is there and cannot be used: never passed over, whatever could be drawn without it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """A results folder: `tables/<experiment>.csv` and `raw/<experiment>/<point>/`."""
@@ -35,17 +39,18 @@ class Results:
         return self._table_path(experiment).is_file()
 
     def table(self, experiment: str, needed: tuple[str, ...] = ()) -> pd.DataFrame:
-        """The experiment's table. Raises MissingInputError when it, a needed column or every row is missing."""
+        """The experiment's table. Raises MissingInputError when it or every row is missing, DamagedTableError when it
+        cannot be read, lacks a needed column or has a cell that must be a number and is none."""
         path = self._table_path(experiment)
         if not path.is_file():
             raise MissingInputError(f"the table {path} is not there")
         try:
             frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
         except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
-            raise MissingInputError(f"the table {path} cannot be read: {' '.join(str(error).split())}") from error
+            raise DamagedTableError(f"the table {path} cannot be read: {' '.join(str(error).split())}") from error
         absent = [column for column in needed if column not in frame.columns]
         if absent:
-            raise MissingInputError(f"the table {path} has no column {', '.join(absent)}")
+            raise DamagedTableError(f"the table {path} has no column {', '.join(absent)}")
         if frame.empty:
             raise MissingInputError(f"the table {path} has no rows")
         for column in set(needed) & NUMBER_COLUMNS:
@@ -68,7 +73,7 @@ def _require_numbers(column: "pd.Series[Any]", path: Path) -> None:
         return
     for line, value in enumerate(column, start=2):
         if pd.isna(pd.to_numeric(value, errors="coerce")) and not pd.isna(value):
-            raise MissingInputError(f"the table {path}, line {line}: {column.name} must be a number, got {value!r}")
+            raise DamagedTableError(f"the table {path}, line {line}: {column.name} must be a number, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
