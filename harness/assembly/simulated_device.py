@@ -27,7 +27,7 @@ def device_model(point: PointSettings) -> DeviceModel:
             return CurveDevice(given.curve[0], given.curve[1], given.curve[2])
         granularity, tiles = Granularity(point.system.granularity or "none"), _tiles(point)
         if given.accelerator is None:
-            measured = _measured(point)
+            measured = _measured(point, given.profile)
             return ProfiledDevice(shape_of(point), measured.operators, granularity, tiles, prefills=measured.prefills)
         return RooflineDevice(
             shape_of(point),
@@ -52,10 +52,10 @@ def unpaused_device(point: PointSettings) -> DeviceModel:
 def predictor_timings(point: PointSettings, device: DeviceModel) -> Timings:
     """What the point's predictor is fitted to: the policy's own belief, apart from the device. Raises SettingsError.
 
-    On a measured profile it is the profile itself, as for the engine.
+    Where the device has a measured profile it is that one, as for the engine.
     """
     if point.device.profile is not None:
-        return _measured(point)
+        return _measured(point, point.device.profile)
     try:
         return sampled_timings(
             device, shape_of(point).layers, EffectiveTokens.of(point).max_context_tokens, point.model.length_scale
@@ -64,10 +64,10 @@ def predictor_timings(point: PointSettings, device: DeviceModel) -> Timings:
         raise SettingsError(f"device={point.device.name}: {error}") from error
 
 
-def _measured(point: PointSettings) -> Timings:
-    assert point.device.profile is not None
+def _measured(point: PointSettings, profile: str | None) -> Timings:
+    assert profile is not None  # both are there where device.simulation.model is profile
     try:
-        return read_timings(Path(point.device.profile), shape_of(point).layers)
+        return read_timings(Path(profile), shape_of(point).layers)
     except EngineSettingsError as error:
         raise SettingsError(f"device={point.device.name}: {error}") from error
 

@@ -11,8 +11,9 @@ from harness.assembly.reading import SettingsError, bounded
 class SimulatedDeviceSettings:
     """The world a simulated point runs in (conf/device/*.yaml, group `simulation`).
 
-    model: where times come from: roofline (the arithmetic of an `accelerator`), profile (device.profile, measured),
-        curve.
+    model: where times come from: roofline (the arithmetic of an `accelerator`), profile (measured), curve.
+    profile: file of the measured times that the device runs on, operators included. Apart from device.profile, which
+        the SLO speed factor and the policy's predictor are made of.
     curve: c0, c1, c2 of t(n) = c0 + c1 n + c2 n^2 in seconds, for whole prefills of n tokens.
     stretch: what SLOs and arrival gaps are stretched by: none (1: the paper's own device and model), profile (this
         device and model over the published curve, as for a measured machine), model (this model over llama3_8b on
@@ -26,6 +27,7 @@ class SimulatedDeviceSettings:
     model: Literal["roofline", "profile", "curve"]
     accelerator: Accelerator | None = None
     curve: tuple[float, ...] | None = None
+    profile: str | None = None
     stretch: Literal["none", "profile", "model"] = "none"
     predictor_error_cv: float = bounded(default=0.0, at_least=0, at_most=2)
     predictor_error_seed: int = bounded(default=0, at_least=0)
@@ -39,7 +41,7 @@ class SimulatedDeviceSettings:
     noise_seed: int = bounded(default=0, at_least=0)
 
     def __post_init__(self) -> None:
-        for model, name in (("roofline", "accelerator"), ("curve", "curve")):
+        for model, name in (("roofline", "accelerator"), ("curve", "curve"), ("profile", "profile")):
             given = getattr(self, name) is not None
             if given != (self.model == model):
                 state = "conflicts with" if given else "needs"

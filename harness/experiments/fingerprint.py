@@ -20,12 +20,13 @@ class PointInput:
     """What a point reads beside its settings.
 
     trace_digest: of the trace's rows. profile_digest: of the profile its speed factor and predictor come from; empty
-    for a server that has none.
+    for a server that has none. device_profile_digest: of the profile that a simulated device runs on; empty for others.
     """
 
     trace_digest: str
     profile_digest: str
     slo_speed_factor: float
+    device_profile_digest: str = ""
 
 
 def point_id(point: PointSettings, given: PointInput) -> str:
@@ -38,6 +39,8 @@ def fingerprint(point: PointSettings, given: PointInput) -> str:
     settings = settings_mapping(point)
     settings["device"].pop("profile")
     settings["workload"].pop("path")
+    if settings["device"]["simulation"] is not None:
+        settings["device"]["simulation"].pop("profile")
     # The label is drawn, not measured.
     settings["system"].pop("series")
     for group, name in ADDED_LATER:
@@ -48,6 +51,7 @@ def fingerprint(point: PointSettings, given: PointInput) -> str:
         "trace": given.trace_digest,
         "profile": given.profile_digest,
         "slo_speed_factor": given.slo_speed_factor,
+        **({"device_profile": given.device_profile_digest} if given.device_profile_digest else {}),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

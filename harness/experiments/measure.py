@@ -80,6 +80,7 @@ def player_settings(ready: Prepared) -> PlayerSettings:
 
 def recorded_settings(ready: Prepared) -> dict[str, Any]:
     """What the point's hash was made of, and the token counts its length scale gave."""
+    device_profile = ready.given.device_profile_digest
     return {
         **settings_mapping(ready.settings),
         "effective": EffectiveTokens.of(ready.settings).columns(),
@@ -87,6 +88,7 @@ def recorded_settings(ready: Prepared) -> dict[str, Any]:
             "trace_sha256": ready.given.trace_digest,
             "profile_sha256": ready.given.profile_digest,
             "slo_speed_factor": ready.given.slo_speed_factor,
+            **({"device_profile_sha256": device_profile} if device_profile else {}),
         },
     }
 

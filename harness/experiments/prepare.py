@@ -15,7 +15,7 @@ from harness.experiments.cells import Axes
 from harness.experiments.compose import Config, Job
 from harness.experiments.fingerprint import PointInput, point_id
 from harness.experiments.machine import resolve_device
-from harness.experiments.profile_step import Profile, profile_of
+from harness.experiments.profile_step import Profile, profile_of, read_profile
 from harness.measurement.tables import PointFacts
 from workloads.settings import WorkloadSettings
 
@@ -91,6 +91,7 @@ class Preparer:
         self._user = user
         self._traces: list[tuple[WorkloadSettings, LoadedTrace]] = []
         self._profiles: dict[tuple[object, ...], Profile] = {}
+        self._device_profiles: dict[str, Profile] = {}
         self._factors: dict[str, float] = {}
 
     def prepare_all(self, job: Job, axes: Sequence[Axes]) -> list[Prepared]:
@@ -118,7 +119,12 @@ class Preparer:
         loaded = self._trace(point.workload)
         window, _ = window_of(point, loaded)
         profile = self._profile(point)
-        given = PointInput(loaded.digest, "" if profile is None else profile.digest, self._factor(point, loaded))
+        given = PointInput(
+            loaded.digest,
+            "" if profile is None else profile.digest,
+            self._factor(point, loaded),
+            self._device_profile_digest(point),
+        )
         return Prepared(point, point_id(point, given), given, profile, window, labels_of(point, self._user))
 
     def _factor(self, point: PointSettings, loaded: LoadedTrace) -> float:
@@ -151,6 +157,15 @@ class Preparer:
         if key not in self._profiles:
             self._profiles[key] = profile_of(point, self._tell)
         return self._profiles[key]
+
+    def _device_profile_digest(self, point: PointSettings) -> str:
+        """Of the profile that a simulated device runs on; empty where it runs on none."""
+        path = None if point.device.simulation is None else point.device.simulation.profile
+        if path is None:
+            return ""
+        if path not in self._device_profiles:
+            self._device_profiles[path] = read_profile(Path(path))
+        return self._device_profiles[path].digest
 
 
 def labels_of(point: PointSettings, user: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Simulated points: kept in one store, the same bytes for the same seeds, resumable, walked back by `show`."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,30 @@ def _told(*overrides: str) -> str:
 
 def _recorded(*overrides: str) -> list[dict[str, Any]]:
     return [recorded_settings(ready) for ready in prepared("load.rate_scale=1", *overrides)]
+
+
+def test_the_device_runs_on_a_profile_of_its_own_apart_from_the_predictors(tmp_path: Path) -> None:
+    measured = Path(__file__).resolve().parents[2] / "profiles" / "amd_epyc_1_threads_float32" / "cpu_demo.json"
+    moved, other = tmp_path / "moved.json", tmp_path / "other.json"
+    moved.write_bytes(measured.read_bytes())
+    content = json.loads(measured.read_text())
+    for entry in content["operators"]:
+        entry["seconds"] *= 2
+    other.write_text(json.dumps(content))
+    on_cpu = (
+        "device=cpu_simulated",
+        "model=cpu_demo",
+        "workload.window_s=120",
+        "system=flowprefill",
+        "load.rate_scale=1",
+    )
+    ready = [
+        prepared(*on_cpu, f"device.profile={first}", f"device.simulation.profile={second}")[0]
+        for first, second in ((measured, measured), (measured, moved), (measured, other), (other, moved))
+    ]
+    assert ready[0].point == ready[1].point  # wherever the file lies
+    assert len({one.point for one in ready}) == 3
+    assert ready[0].given.slo_speed_factor == ready[2].given.slo_speed_factor == 0.518137251
+    assert recorded_settings(ready[2])["input"]["device_profile_sha256"] != ready[2].given.profile_digest
+    with pytest.raises(SettingsError, match="model=roofline conflicts with device.simulation.profile"):
+        prepared(f"device.simulation.profile={measured}")
