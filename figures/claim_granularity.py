@@ -1,10 +1,12 @@
 """C2 and C3: blocking by granularity, and the trade-off of chunk sizes."""
 
 import math
+from dataclasses import replace
 
 import pandas as pd
 
-from figures.claim_findings import Finding, Outcome, is_simulated, rows_of
+from figures.chunk_rows import CHUNKED, chunk_rows
+from figures.claim_findings import Finding, Outcome, is_flowprefill, is_simulated, rows_of
 from figures.claims_file import Claim
 from figures.granularity_rows import granularity_rows
 from figures.results import MissingInputError, Results
@@ -57,6 +59,45 @@ def chunk_trade_off(results: Results, claim: Claim) -> Finding:
         f"operator level blocks less than {large['setting']}": _share(large, operator, "blocking_mean_ms"),
     }
     return from_parts(claim, parts, f"operator level is as fast as {large['setting']}", is_simulated(rows))
+
+
+def chunk_trade_off_under_load(results: Results, claim: Claim) -> Finding:
+    """The same from runs under load, in S-EDF order: response is the attainment of text at the trace's own rate,
+    throughput that of the highest rate."""
+    rows = rows_of(claim, chunk_rows(results, str(claim.table)), str(claim.table))
+    chunks = rows[(rows["kind"] == CHUNKED) & rows["policy"].eq("s_edf")]
+    sizes = sorted(set(chunks["chunk_tokens"]))
+    if len(sizes) < 2:
+        raise MissingInputError(f"{claim.table} has fewer than two chunk sizes in S-EDF order")
+    small, large = (chunks[chunks["chunk_tokens"] == size] for size in (sizes[0], sizes[-1]))
+    operator = rows[is_flowprefill(rows)]
+    parts = {}
+    for name, above, below, metric in (
+        (f"chunk {sizes[0]:.0f} responds better than chunk {sizes[-1]:.0f}", small, large, "attainment_text"),
+        (f"chunk {sizes[0]:.0f} is slower than chunk {sizes[-1]:.0f}", large, small, "prefill_tokens_per_s"),
+        (f"operator level is as fast as chunk {sizes[-1]:.0f}", operator, large, "prefill_tokens_per_s"),
+        (f"operator level responds better than chunk {sizes[-1]:.0f}", operator, large, "attainment_text"),
+    ):
+        parts[name] = _value(above, metric, claim) / max(_value(below, metric, claim), 1e-9)
+    found = from_parts(claim, parts, f"operator level is as fast as chunk {sizes[-1]:.0f}", is_simulated(rows))
+    goodput = chunks[(chunks["metric"] == "max_goodput") & (chunks["bound"] == "")]
+    ours = operator[operator["metric"] == "max_goodput"]
+    if goodput.empty or ours.empty:
+        return found
+    best = goodput.sort_values("value", kind="stable").iloc[-1]
+    beside = (
+        f"max goodput {ours['value'].iloc[0]:.3g}, of the best chunk ({best['chunk_tokens']:.0f}) {best['value']:.3g}"
+    )
+    return replace(found, note=f"{found.note}; {beside}")
+
+
+def _value(rows: pd.DataFrame, metric: str, claim: Claim) -> float:
+    found = rows.loc[rows["metric"] == metric, "value"]
+    if len(found) != 1:
+        raise MissingInputError(
+            f"{claim.table} has {len(found)} values of {metric} for one system, the claim needs one"
+        )
+    return float(found.iloc[0])
 
 
 def from_parts(claim: Claim, parts: dict[str, float], not_slower: str, simulated: bool) -> Finding:

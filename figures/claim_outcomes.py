@@ -5,8 +5,8 @@ from types import MappingProxyType
 
 from figures.claim_findings import Finding, Outcome
 from figures.claim_goodput import attainment_at, attainment_over_slo_scales, goodput_ratio
-from figures.claim_granularity import blocking_ratio, chunk_trade_off, operator_blocking
-from figures.claim_scheduling import rounds_per_event
+from figures.claim_granularity import blocking_ratio, chunk_trade_off, chunk_trade_off_under_load, operator_blocking
+from figures.claim_scheduling import event_rounds, long_operators, prediction_error, rounds_per_event
 from figures.claims_file import Claim, ClaimsFileError
 from figures.results import MissingInputError, Results
 
@@ -18,7 +18,11 @@ JUDGES: Mapping[str, Callable[[Results, Claim], Finding]] = MappingProxyType(
         "blocking_ratio": blocking_ratio,
         "operator_blocking": operator_blocking,
         "chunk_trade_off": chunk_trade_off,
+        "chunk_trade_off_under_load": chunk_trade_off_under_load,
         "rounds_per_event": rounds_per_event,
+        "event_rounds": event_rounds,
+        "prediction_error": prediction_error,
+        "long_operators": long_operators,
     }
 )
 """The judges that claims.yaml names."""

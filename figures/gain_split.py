@@ -185,7 +185,7 @@ def _draw_steps(axes: Axes, here: pd.DataFrame) -> None:
         top = max(before, after)
         inside = top > 88
         axes.annotate(
-            text, (place, min(before, after) if inside else top),
+            text, (place, top if inside and not place else min(before, after) if inside else top),
             xytext=(0, -3 if inside else 3), textcoords="offset points",
             ha="center", va="top" if inside else "bottom", fontsize=7, zorder=6,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.8},

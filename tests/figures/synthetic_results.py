@@ -18,6 +18,9 @@ from harness.measurement.verdict import Judgement, Verdict
 
 CLASSES = {"text": (0.69, 0.25), "image": (0.07, 0.5), "search": (0.2, 4.0), "file": (0.04, 6.0)}
 STRETCH = 3.2
+BLOCKING_MS = {"none": 60.0, "layer": 7.6, "half_layer": 4.0, "operator": 2.0, "tile": 1.0}
+"""Mean blocking of a granularity under load."""
+
 S = 1_000_000_000
 DISTSERVE = "DistServe (FCFS)"
 
@@ -93,7 +96,9 @@ def write_points_of(
         chunks = 1 if facts.chunk_tokens is None else 1 + 1600 // facts.chunk_tokens
         engine = EngineReport(
             decisions=len(made) + done * chunks - 3, preemptions=9, prefill_tokens=400 * len(made),
-            executed_ns=60 * S, blocking_ns=(1_000_000, 2_000_000),
+            executed_ns=round(60 * S * (1 + 30 / (facts.chunk_tokens or 30_000))),
+            blocking_ns=tuple(round(BLOCKING_MS.get(facts.granularity, 2.0) * x * 1e6) for x in (0.2, 0.4, 2.4)),
+            scheduling_ns=2_000_000,
         )  # fmt: skip
         verdict = Verdict.CLIENT_BOUND if facts.point in invalid else Verdict.VALID
         row = point_row(facts, made, engine, client, Judgement(verdict, ()))
@@ -299,3 +304,15 @@ def write_granularity(
     ]  # fmt: skip
     leading = [name for name in GRANULARITY_COLUMNS if name in rows[0]]
     write_table(root / "tables" / "granularity.csv", rows, leading)
+
+
+def write_workload(root: Path) -> None:
+    chance = random.Random(0)
+    rows = [
+        {
+            "workload": "sample", "request": i, "arrival_s": i * 0.4, "task": name, "output_tokens": 1,
+            "input_tokens": chance.randint(20, 9000), "ttft_slo_s": CLASSES[name][1], "tbt_slo_s": 0.1,
+        }
+        for i, name in enumerate(chance.choices(list(CLASSES), k=40))
+    ]  # fmt: skip
+    write_table(root / "tables" / "workload_sample.csv", rows)

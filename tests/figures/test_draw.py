@@ -22,6 +22,8 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.write_slo_scale(root, requests=20)
     made.write_ablation(root, requests=20, seeds=2)
     made.write_granularity(root)
+    made.write_simulated(root)
+    made.write_workload(root)
     return root
 
 
@@ -37,12 +39,23 @@ def draw(results: Path, out: Path, *more: str) -> int:
     return main(["--results", str(results), "--out", str(out), *more])
 
 
-def test_everything_is_drawn_and_agrees_with_its_rows(full: Path, tmp_path: Path) -> None:
-    assert draw(full, tmp_path) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {f"{n}.{s}" for n in DRAWINGS for s in ("png", "pdf", "csv")}
-    assert (tmp_path / "max_goodput.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "max_goodput.pdf").read_bytes().startswith(b"%PDF")
-    assert draw(full, tmp_path, "--check") == 0
+WRITTEN = ("workload", "attainment_vs_rate", "ttft_cdf", "protocols", "sim_rounds")
+
+
+def test_what_is_drawn_agrees_with_its_rows(full: Path, tmp_path: Path) -> None:
+    assert draw(full, tmp_path, *WRITTEN) == 0
+    files = {f"{name}.{suffix}" for name in WRITTEN for suffix in ("png", "pdf", "csv")}
+    assert {path.name for path in tmp_path.iterdir()} == files | {"protocols.md"}
+    assert (tmp_path / "sim_rounds.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "sim_rounds.pdf").read_bytes().startswith(b"%PDF")
+    assert "| FlowPrefill (operator) |" in (tmp_path / "protocols.md").read_text()
+    assert draw(full, tmp_path, "--check", *WRITTEN) == 0
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_every_figure_is_made_of_its_rows_as_written(full: Path, name: str) -> None:
+    figure = drawn(name, full, "goodput_vs_rate")
+    assert ("simulated" in words(figure)) == (name.startswith("sim_") or name == "protocols")
 
 
 def test_the_same_rows_give_the_same_bytes(small: Path, tmp_path: Path) -> None:
@@ -104,7 +117,8 @@ def test_a_missing_table_is_skipped_and_listed_at_the_end(tmp_path: Path, capsys
     assert draw(tmp_path, tmp_path / "out") == 0
     said = capsys.readouterr().err.splitlines()
     assert f"slo_scale: not drawn, the table {tmp_path / 'tables' / 'slo_scale.csv'} is not there" in said
-    assert said[-1] == "not drawn: attainment_vs_rate, max_goodput, ttft_cdf, slo_scale, gain_split"
+    absent = [name for name in DRAWINGS if name != "blocking_by_granularity"]
+    assert said[-1] == f"not drawn: {', '.join(absent)}"
     assert not (tmp_path / "out" / "slo_scale.png").exists()
 
 
