@@ -1,5 +1,6 @@
 """Every experiment file composes, and a mistake on the command line is one sentence."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,10 @@ from harness.assembly.point import read_point
 from harness.assembly.reading import SettingsError
 from harness.experiments.cells import expand, read_cells, without_user_axes
 from harness.experiments.compose import Job, main, options, outside_hydra
+from harness.experiments.prepare import Preparer
+from harness.measurement.goodput_table import GROUP_COLUMNS, SERIES_COLUMNS
 
+SIMULATED = [name for name in options("experiment") if name.startswith("sim_") or name == "reference_check"]
 PLACES = ((), ("model=llama3_8b", "device=cuda"))
 
 
@@ -26,7 +30,7 @@ def points(job: Job) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("place", PLACES, ids=["here", "gpu"])
-@pytest.mark.parametrize("name", options("experiment"))
+@pytest.mark.parametrize("name", [name for name in options("experiment") if name not in SIMULATED])
 def test_every_experiment_composes(job: Any, name: str, place: Sequence[str], tmp_path: Any) -> None:
     overrides = [f"experiment={name}", *place]
     if name in ("azure_code", "mooncake"):
@@ -34,13 +38,39 @@ def test_every_experiment_composes(job: Any, name: str, place: Sequence[str], tm
         trace.write_text("")
         overrides.append(f"workload.path={trace}")
     composed = job(overrides)
-    assert composed.config["kind"] in ("rate_points", "pauses", "search", "reference")
+    assert composed.config["kind"] in ("rate_points", "pauses", "search")
     settings = [read_point(config) for config in points(composed)]
     assert settings
     assert len({repr(point) for point in settings}) == len(settings)
     assert all(point.experiment == name for point in settings)
     if place:
         assert {(p.model.name, p.device.kind, p.model.length_scale) for p in settings} == {("llama3_8b", "cuda", 1.0)}
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_every_simulated_experiment_composes_and_no_series_mixes_settings(job: Any, name: str, tmp_path: Any) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("order,type,input_length,output_length\n0,text,793,532\n1,image,380,76\n")
+    path = [f"workload.path={trace}"] if name == "reference_check" else []
+    composed = job([f"experiment={name}", "load.seed=0", *path])
+    cells = read_cells(composed.config["cells"])
+    recorded = [cell for cell in cells if cell.get("workload.arrivals") == ("recorded",)]
+    if name not in ("sim_smoke", "reference_check"):
+        assert all(len(set(cell["load.seed"])) >= 20 for cell in cells if cell not in recorded)
+    axes = expand(without_user_axes(cells, composed.user))
+    ready = Preparer(lambda _: None, composed.user).prepare_all(composed, axes)
+    assert len(ready) == len(axes)
+    assert {(one.settings.experiment, one.settings.device.simulated) for one in ready} == {(name, True)}
+    rows = [dataclasses.asdict(one.facts(1.0)) for one in ready]
+    by_series: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for row in rows:
+        group = tuple(str(row[column]) for column in (*GROUP_COLUMNS, "series"))
+        by_series.setdefault(group, set()).add(tuple(str(row[column]) for column in SERIES_COLUMNS))
+    assert all(len(settings) == 1 for settings in by_series.values())
+    # Every row of a series at a rate is a seed of its own: here there is one seed.
+    assert len({(*(row[column] for column in (*GROUP_COLUMNS, "series", "rate_scale")),) for row in rows}) == len(rows)
+    reference = composed.config.get("reference")
+    assert reference is None or reference in {row["series"] for row in rows}
 
 
 def test_the_default_experiment_is_goodput_vs_rate(job: Any) -> None:
@@ -75,13 +105,13 @@ def test_a_trace_without_classes_brings_slos_by_length(job: Any, name: str) -> N
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["system=flowprefil"], "system has no option 'flowprefil'; it has: chunked_prefill, "),
+        (["system=flowprefil"], "system has no option 'flowprefil'; it has: "),
         (["experiment=nope"], "experiment has no option 'nope'; it has: ablation, "),
         (["system.chunk_tokns=3"], "unknown setting system.chunk_tokns"),
         (["system=flowprefill", "system.chunk_tokens=3"], "unknown setting system.chunk_tokens"),
         (["nosuch=1"], "unknown setting nosuch"),
         (["load.rate_scale=["], "load.rate_scale=["),
-        (["system=3"], "system has no option 3; it has: chunked_prefill, "),
+        (["system=3"], "system has no option 3; it has: "),
         (["experiment=smoke", "experiment=ablation"], "experiment is given twice: experiment=smoke and experiment=abl"),
     ],
 )
@@ -112,7 +142,7 @@ def test_the_label_of_a_series_follows_the_axes(job: Any) -> None:
     ("typed", "words"),
     [
         (["=3"], "cannot read '=3': the name of a setting is missing before ="),
-        (["system=distserve,3", "-m"], "system has no option 3; it has: chunked_prefill, "),
+        (["system=distserve,3", "-m"], "system has no option 3; it has: "),
         (["experiment=nope"], "experiment has no option 'nope'"),
         (["load.seed=0", "-m", "system=nope,distserve", "experiment=smoke"], "system has no option 'nope'"),
     ],
