@@ -13,6 +13,7 @@ from figures.conditions import CONDITION, condition_labels, footnote
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs, MissingInputError
+from figures.steadiness import steadiness_rows, steadiness_text
 from figures.style import SeriesStyle, ordered, styles_of
 
 TITLE = "Max goodput by protocol: a two-minute window compressed, and a steady state"
@@ -20,12 +21,14 @@ EXPERIMENTS = ("sim_goodput_vs_rate", "sim_steady_state", "sim_release")
 """Where points of either protocol may be; of a series measured twice under one, the first counts."""
 
 PROTOCOLS = {"paper": "paper (2-minute window)", "steady_state": "steady state"}
+GOODPUT, STEADINESS = "goodput", "steadiness"
 ALIKE = tuple(column for column in CONDITION if column != "protocol")
 SIGNS = {"above_highest": "≥ ", "below_lowest": "< ", "at_least": "≥ ", "at_most": "≤ "}
 
 
 def rows(inputs: Inputs) -> pd.DataFrame:
-    """Max goodput of the series that have both protocols in the same condition. Raises MissingInputError."""
+    """Kind "goodput": of the series that have both protocols in the same condition. Kind "steadiness": what arrivals
+    twice as long change (see `steadiness_rows`). Raises MissingInputError."""
     frames = []
     for experiment in EXPERIMENTS:
         try:
@@ -40,11 +43,14 @@ def rows(inputs: Inputs) -> pd.DataFrame:
         raise MissingInputError(f"no series of {', '.join(EXPERIMENTS)} has a max goodput under both protocols")
     place = {name: i for i, name in enumerate(ordered(found["series"]))}
     chosen = found[both].assign(place=found.loc[both, "series"].map(place))
-    return chosen.sort_values([*ALIKE, "place", "protocol"], kind="stable").drop(columns="place").reset_index(drop=True)
+    chosen = chosen.sort_values([*ALIKE, "place", "protocol"], kind="stable").drop(columns="place")
+    parts = [chosen.assign(kind=GOODPUT), steadiness_rows(inputs.results, found).assign(kind=STEADINESS)]
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
 
 
 def draw(rows: pd.DataFrame) -> Figure:
     """A panel per condition; per series a filled bar (the paper's protocol) over a hollow one (steady state)."""
+    rows = rows[rows["kind"] == GOODPUT]
     labels = condition_labels(rows, ignore=("protocol", "slo_speed_factor"))
     names, panels = ordered(rows["series"]), list(dict.fromkeys(labels))
     styles = styles_of(names)
@@ -68,7 +74,8 @@ def draw(rows: pd.DataFrame) -> Figure:
 
 
 def text(rows: pd.DataFrame) -> str:
-    """The same as a Markdown table."""
+    """The same as Markdown tables."""
+    steadiness, rows = rows[rows["kind"] == STEADINESS], rows[rows["kind"] == GOODPUT]
     labels = condition_labels(rows, ignore=("protocol", "slo_speed_factor"))
     lines = [
         f"# {TITLE}",
@@ -83,7 +90,7 @@ def text(rows: pd.DataFrame) -> str:
         lines.append(f"| {label} | {series} | {cells['paper']} | {cells['steady_state']} |")
     references = sorted(set(rows.loc[rows["ratio"].notna(), "reference"]))
     lines += ["", f"Reference: {', '.join(references) or 'none'}. Source: {', '.join(sorted(set(rows['source'])))}."]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *steadiness_text(steadiness)]) + "\n"
 
 
 def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str], styles: Mapping[str, SeriesStyle]) -> None:

@@ -13,6 +13,7 @@ from figures.conditions import condition_labels, footnote, interval_note
 from figures.granularity_rows import granularity_rows
 from figures.results import Inputs, MissingInputError, Results
 from figures.seed_means import share_over_seeds, value_over_seeds
+from figures.steadiness import steadiness_rows, steadiness_text
 from tests.figures import synthetic_results as made
 
 S = 1_000_000_000
@@ -225,3 +226,23 @@ def test_a_series_without_a_valid_point_has_no_bar_but_keeps_its_curve(tmp_path:
     inputs = Inputs(Results(tmp_path), "goodput_vs_rate")
     assert set(max_goodput.rows(inputs)["series"]) == {"FlowPrefill (operator)"}
     assert set(attainment_vs_rate.rows(inputs)["series"]) == {"Broken", "FlowPrefill (operator)"}
+
+
+def test_steadiness_is_the_paired_change_at_the_max_goodput(tmp_path: Path) -> None:
+    facts = {"protocol": "steady_state", "source": "simulated"}
+    (tmp_path / "tables").mkdir()
+    for name, loss in (("sim_steady_state", 0.0), ("sim_steady_state_doubled", 0.004)):
+        rows = [
+            point(seed, share - loss, rate_scale=rate, **facts)
+            for seed in (0, 1)
+            for rate, share in ((2, 1.0), (3, 0.8))
+        ]
+        pd.DataFrame(rows).to_csv(tmp_path / "tables" / f"{name}.csv", index=False)
+    goodput = pd.DataFrame([{**point(0, 0.9), **facts, "bound": "", "max_goodput_rate_scale": 2.5}])
+    found = steadiness_rows(Results(tmp_path), goodput)
+    assert found[["attainment_once", "attainment_doubled", "change_points"]].iloc[0].tolist() == pytest.approx(
+        [0.9, 0.896, -0.4]
+    )
+    assert steadiness_text(found)[-1].endswith("| yes |")
+    (tmp_path / "tables" / "sim_steady_state_doubled.csv").unlink()
+    assert steadiness_rows(Results(tmp_path), goodput).empty
