@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.serving.catalogue import BATCHINGS, POLICIES, PREDICTORS
 from harness.assembly.reading import SettingsError, read
+from harness.assembly.rival import RIVALS, check_rival, check_rival_only
 from harness.assembly.settings import (
     LARGEST_FACTOR,
     DeviceSettings,
@@ -61,14 +62,18 @@ def read_point(config: Mapping[str, Any]) -> PointSettings:
 
 def check_system(system: SystemSettings) -> None:
     """Raise SettingsError where a system's settings contradict each other or name what does not exist."""
+    if system.backend in RIVALS:
+        check_rival(system)
+        return
     engine = system.backend == "engine"
     for name in ENGINE_ONLY if engine else SERVER_ONLY[:1]:
-        if getattr(system, name) in (None, ""):
+        if getattr(system, name) in (None, "") and system.without_url is None:
             raise SettingsError(f"system={system.name} needs system.{name}")
     for name in SERVER_ONLY if engine else (*ENGINE_ONLY, *BATCHING_OPTIONS, "tile_tokens"):
         if getattr(system, name) not in (None, ""):
             where = "a server that runs already (system=external)" if engine else "an engine started here"
             raise SettingsError(f"system.{name} belongs to {where}, not to system={system.name}")
+    check_rival_only(system)
     if not engine:
         return
     for name, table in (("policy", POLICIES), ("batching", BATCHINGS), ("predictor", PREDICTORS)):
@@ -93,7 +98,7 @@ def settings_mapping(point: PointSettings) -> dict[str, Any]:
 
 
 def _check_joins(point: PointSettings) -> None:
-    if point.device.simulated and point.system.backend == "server":
+    if point.device.simulated and point.system.backend != "engine":
         raise SettingsError(f"device={point.device.name} is simulated; it conflicts with system={point.system.name}")
     if point.model.tensor_parallel not in (None, 1) and not point.device.simulated:
         raise SettingsError("model.tensor_parallel belongs to a simulated device: the engine runs on one")

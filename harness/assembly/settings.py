@@ -22,18 +22,22 @@ class SystemSettings:
     """What serves the requests: the engine under one policy, or an external OpenAI-compatible server.
 
     name: option of the `system` group. series: the label a figure draws.
-    backend: "engine" = the engine of this project, started here; "server" = what listens at `base_url`.
+    backend: "engine" = the engine of this project, started here; "vllm", "sglang" = a rival's server, started here;
+        "server" = what listens at `base_url`.
     policy, batching, predictor: names of engine.serving.catalogue; with granularity and preempt they make an engine's
-        system. An external server's are its own business.
+        system. An external server's are its own business. A rival's policy is fcfs or priority.
     alpha, token_bound: of `slo_aware` batching (a part of the SLO; trace tokens); token_bound also of `token_limited`.
-    chunk_tokens: of `chunked` batching; tile_tokens: rows of a tile at granularity `tile`; trace tokens both.
+    chunk_tokens: of `chunked` batching, and a rival's token budget (None = its own default); trace tokens.
+    tile_tokens: rows of a tile at granularity `tile`, trace tokens.
     api_key_env: name of the environment variable that holds an external server's key.
-    slo_fields: how a request states its SLO to the server.
+    slo_fields: how a request states its SLO to the server (harness.loadgen.settings.SLOStyle).
+    prefix_cache: a rival's; None = off. extra_flags: words added to a rival's command line.
+    without_url: why points are not run where base_url is not given; None = that is a mistake.
     """
 
     name: str
     series: str
-    backend: Literal["engine", "server"] = "engine"
+    backend: Literal["engine", "server", "vllm", "sglang"] = "engine"
     policy: str = ""
     batching: str | None = None
     granularity: Granularity | None = None
@@ -47,7 +51,10 @@ class SystemSettings:
     base_url: str | None = None
     served_model: str | None = None
     api_key_env: str | None = None
-    slo_fields: Literal["fields", "vllm_xargs", "none"] = "fields"
+    slo_fields: Literal["fields", "vllm_xargs", "priority_low_first", "priority_high_first", "none"] = "fields"
+    prefix_cache: bool | None = None
+    extra_flags: tuple[str, ...] | None = None
+    without_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from harness.experiments.locks import HeldElsewhereError, StoppedWaitingError, e
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import Measured, StoppedBeforeError, measure
 from harness.experiments.prepare import Prepared
+from harness.experiments.rival_server import NotRunError
 from harness.experiments.servers import ServerFailedError, ServerPool
 from harness.loadgen.errors import LoadRefusedError
 from harness.loadgen.interrupt import Interrupt
@@ -148,6 +149,9 @@ class Campaign:
             self._say(place, ready, "stopped before it began")
         except HeldElsewhereError as error:
             self._say(place, ready, f"skipped: {error}")
+        except NotRunError as error:
+            self.status = max(self.status, 1)
+            self._say(place, ready, f"not run: {error}")
         except PointExistsError:
             self._say(place, ready, "finished by another run meanwhile")
         except (SettingsError, ServerFailedError, LoadRefusedError, StoreError, OSError) as error:

@@ -10,9 +10,17 @@ from harness.assembly.point import settings_mapping
 from harness.assembly.settings import PointSettings
 
 HASH_DIGITS = 12
-ADDED_LATER = (("device", "simulation"), ("model", "tensor_parallel"), ("workload", "lengths"))
+ADDED_LATER = (
+    ("device", "simulation"),
+    ("model", "tensor_parallel"),
+    ("workload", "lengths"),
+    ("system", "prefix_cache"),
+    ("system", "extra_flags"),
+)
 """Settings that older points do not have. Where they are None nothing is measured otherwise: they are left out, so that
 older points keep their ids."""
+SIMULATION_ADDED_LATER = {"arrival_delay_s": 0.0, "slowdown": 1.0}
+"""Likewise of a simulated device: left out at the value that changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +47,15 @@ def fingerprint(point: PointSettings, given: PointInput) -> str:
     settings = settings_mapping(point)
     settings["device"].pop("profile")
     settings["workload"].pop("path")
-    if settings["device"]["simulation"] is not None:
-        settings["device"]["simulation"].pop("profile")
+    simulation = settings["device"]["simulation"]
+    if simulation is not None:
+        simulation.pop("profile")
+        for name, nothing in SIMULATION_ADDED_LATER.items():
+            if simulation[name] == nothing:
+                simulation.pop(name)
     # The label is drawn, not measured.
     settings["system"].pop("series")
+    settings["system"].pop("without_url")
     for group, name in ADDED_LATER:
         if settings[group].get(name) is None:
             settings[group].pop(name, None)

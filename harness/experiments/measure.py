@@ -61,7 +61,7 @@ async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores,
     )
     write_point(folder, point)
     failure = _failure(result, alive, interrupt)
-    if failure is not None:
+    if failure is not None or serving.rival:
         pool.keep_log(serving, folder.with_name(f"{folder.name}.{SERVER_LOG}"))
     return Measured(point, failure)
 
@@ -122,12 +122,19 @@ def _failure(result: RunResult, alive: bool, interrupt: Interrupt) -> str | None
     return result.total_failure() if alive else "the server did not survive the run"
 
 
+def _server_command(serving: Serving) -> list[str]:
+    if serving.rival or not serving.command:
+        return list(serving.command)
+    return ["python", *serving.command]
+
+
 def _provenance(ready: Prepared, serving: Serving) -> dict[str, Any]:
     profile = ready.profile
     return provenance(
         recorded_settings(ready),
         device=ready.device,
         seed=ready.settings.load.seed,
-        server_command=["python", *serving.command] if serving.command else [],
+        server_command=_server_command(serving),
+        **({"rival": dict(serving.rival)} if serving.rival else {}),
         profile=None if profile is None else {"sha256": profile.digest, "torch": profile.content.get("torch")},
     )

@@ -114,7 +114,7 @@ class Preparer:
     def prepare(self, config: Mapping[str, Any]) -> Prepared:
         """Raises SettingsError."""
         point = read_point(config)
-        if point.system.backend == "engine":
+        if point.system.backend != "server":
             point = dataclasses.replace(point, device=resolve_device(point.device))
         loaded = self._trace(point.workload)
         window, _ = window_of(point, loaded)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,16 @@ from engine.core.record import EngineReport
 from engine.serving.settings import flags
 from harness.assembly.effective import engine_settings
 from harness.assembly.reading import SettingsError
+from harness.assembly.rival import RIVALS
 from harness.assembly.settings import PointSettings
 from harness.experiments.machine import Cores, pinned
+from harness.experiments.rival_server import NotRunError, Rival, place, rival_of
 from harness.loadgen.settings import SLOStyle, Target
 from harness.loadgen.warmup import wait_until_ready
 
 START_DEADLINE_S = 300.0
+RIVAL_START_DEADLINE_S = 900.0
+"""vLLM and SGLang import for a minute on a quiet core, and for many on a busy one."""
 IDLE_DEADLINE_S = 30.0
 IDLE_KEYS = ("waiting", "executing", "preempted", "decoding", "open_requests")
 
@@ -34,11 +38,16 @@ class ServerFailedError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Serving:
-    """A ready server. command: how it was started; empty for an external one. log: its output so far."""
+    """A ready server.
+
+    command: how it was started; empty for an external one. log: its output so far. rival: version and environment of
+    one that is not our engine; empty for our own.
+    """
 
     target: Target
     command: tuple[str, ...]
     log: Path | None
+    rival: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class ServerPool:
@@ -53,10 +62,15 @@ class ServerPool:
         self._serving: Serving | None = None
 
     async def get(self, point: PointSettings, profile: Path | None) -> Serving:
-        """A ready, idle server for this point, its report reset. Raises ServerFailedError, ServerNotReadyError."""
+        """A ready, idle server for this point, its report reset.
+
+        Raises ServerFailedError, ServerNotReadyError, NotRunError where this machine cannot have the server.
+        """
         if point.system.backend == "server":
             self.close()
             return await _external(point)
+        if point.system.backend in RIVALS:
+            return await self._rival(point)
         key = tuple(flags(engine_settings(point, str(profile or ""), self._cores.engine)))
         if key != self._key or self._process is None or self._process.exit_code() is not None:
             self.close()
@@ -70,6 +84,8 @@ class ServerPool:
         if not serving.command:
             return None
         self.require_alive()
+        if serving.rival:
+            return None
         given = await _json(serving.target, "GET", "report")
         counts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
         return EngineReport(**counts)
@@ -92,9 +108,43 @@ class ServerPool:
         if self._process is not None:
             ended_well = self._process.exit_code() is None
             self._process.stop()
+            for sentence in self._process.left_behind():
+                self._tell(f"after the server was stopped, {sentence}")
             if ended_well and self._serving is not None and self._serving.log is not None:
                 self._serving.log.unlink(missing_ok=True)
         self._process, self._serving, self._key = None, None, ()
+
+    async def _rival(self, point: PointSettings) -> Serving:
+        """A kept rival is at rest once it gives a token to one more request, which comes last in its queue."""
+        rival = rival_of(point)
+        key = (*rival.shown_command, *(f"{name}={value}" for name, value in sorted(rival.launch.env.items())))
+        target = None if self._serving is None else self._serving.target
+        if key != self._key or self._process is None or self._process.exit_code() is not None or target is None:
+            self.close()
+            await self._start_rival(point, rival, key)
+        else:
+            await self._first_token(target, RIVAL_START_DEADLINE_S)
+        assert self._serving is not None
+        return self._serving
+
+    async def _start_rival(self, point: PointSettings, rival: Rival, key: tuple[str, ...]) -> None:
+        port = free_port()
+        log = self._logs / f"{point.system.backend}-{os.getpid()}-{port}.log"
+        argv = rival.launch.argv(rival.environment.python, port)
+        try:
+            with pinned(self._every_core() if self._cores.others is not None else None):
+                self._process = ServerProcess(argv, log, rival.launch.env, port=port, scratch=True)
+        except ServerProcessError as error:
+            raise ServerFailedError(str(error)) from error
+        target = Target(f"http://127.0.0.1:{port}", point.model.checkpoint, slo_style=SLOStyle(point.system.slo_fields))
+        self._serving, self._key = Serving(target, rival.shown_command, log, rival.facts), key
+        self._tell(f"starting {point.system.backend} {rival.environment.version}, which takes a minute or more")
+        try:
+            await self._first_token(target, RIVAL_START_DEADLINE_S)
+            place(self._process, rival.launch, self._cores)
+        except BaseException:
+            self.close()
+            raise
 
     async def _start(self, point: PointSettings, key: tuple[str, ...]) -> None:
         port = free_port()
@@ -121,9 +171,9 @@ class ServerPool:
         engine = frozenset() if self._cores.engine is None else frozenset({self._cores.engine})
         return engine | (self._cores.others or frozenset())
 
-    async def _first_token(self, target: Target) -> None:
+    async def _first_token(self, target: Target, deadline_s: float = START_DEADLINE_S) -> None:
         """Ready = one real token; a server that dies meanwhile is told at once, with its last words."""
-        ready = asyncio.ensure_future(wait_until_ready(target, START_DEADLINE_S, prompt=range(16, 32), poll_s=0.1))
+        ready = asyncio.ensure_future(wait_until_ready(target, deadline_s, prompt=range(16, 32), poll_s=0.1))
         try:
             while not ready.done():
                 await asyncio.wait([ready], timeout=0.2)
@@ -150,7 +200,8 @@ class ServerPool:
 
 async def _external(point: PointSettings) -> Serving:
     system = point.system
-    assert system.base_url is not None
+    if system.base_url is None:
+        raise NotRunError(str(system.without_url))
     key = None
     if system.api_key_env is not None:
         key = os.environ.get(system.api_key_env)

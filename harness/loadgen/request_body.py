@@ -7,6 +7,9 @@ from engine.core.clock import ns_to_seconds
 from engine.core.trace import PlannedRequest
 from harness.loadgen.settings import PlayerSettings, SLOStyle, Target
 
+LEAST_URGENT = 1_000_000_000
+"""Of a request without an SLO: as if it had eleven days."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
@@ -48,4 +51,13 @@ def slo_fields(plan: PlannedRequest, style: SLOStyle) -> dict[str, object]:
         stated = {"ttft_slo": ttft_s, "tbt_slo": tbt_s}
         known = {name: value for name, value in stated.items() if value is not None}
         return {"vllm_xargs": known} if known else {}
+    if style is SLOStyle.PRIORITY_LOW_FIRST:
+        return {"priority": urgency(plan)}
+    if style is SLOStyle.PRIORITY_HIGH_FIRST:
+        return {"priority": -urgency(plan)}
     return {}
+
+
+def urgency(plan: PlannedRequest) -> int:
+    """The SLO class as a number, smaller = more urgent: its TTFT SLO in ms; without one a request comes last."""
+    return LEAST_URGENT if plan.slo.ttft_ns is None else min(LEAST_URGENT, round(plan.slo.ttft_ns / 1e6))

@@ -13,6 +13,8 @@ class SLOStyle(StrEnum):
 
     FIELDS = "fields"  # ttft_slo_s, tbt_slo_s, task in the body
     VLLM_XARGS = "vllm_xargs"  # vllm_xargs: {ttft_slo, tbt_slo}, in seconds
+    PRIORITY_LOW_FIRST = "priority_low_first"  # priority: the TTFT SLO in ms, as vLLM's priority scheduling takes it
+    PRIORITY_HIGH_FIRST = "priority_high_first"  # the same, negative, as SGLang's takes it
     NONE = "none"  # the server is told nothing
 
 
