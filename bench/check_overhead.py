@@ -14,7 +14,7 @@ from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seco
 from engine.model.granularity import Granularity
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.models.catalogue import load_model
-from engine.torch_backend.profile import Bench
+from engine.torch_backend.profiling import Bench
 from engine.torch_backend.program import Operator, Program
 
 

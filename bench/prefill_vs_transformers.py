@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
-from engine.torch_backend.checkpoint import write_checkpoint
+from engine.torch_backend.checkpoint_folder import write_checkpoint
 from engine.torch_backend.models.catalogue import load_model
-from engine.torch_backend.profile import Bench
+from engine.torch_backend.profiling import Bench
 
 
 def transformers_model(folder: Path, attention: str) -> Any:

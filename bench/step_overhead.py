@@ -15,7 +15,7 @@ import torch
 from bench.paired_ratio import Pair, interleaved_pairs, median_ratio
 from engine.model.granularity import Granularity
 from engine.torch_backend.models.catalogue import load_model
-from engine.torch_backend.profile import Bench
+from engine.torch_backend.profiling import Bench
 
 
 def extra_ms(measured: list[Pair], steps: int) -> tuple[float, float, float]:

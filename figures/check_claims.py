@@ -11,6 +11,11 @@ AS_CLAIMED, NOT_AS_CLAIMED = 0, 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report. 1 when a claim is contradicted or its data vanished from a table, 2 when it cannot be made."""
+    parser = OneSentenceParser(prog="python -m figures.check_claims", description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
+    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="report's folder (default: figures/out)")
+    options = parser.parse_args(argv)
+
     from figures.claim_findings import Outcome
     from figures.claim_outcomes import judge_claims
     from figures.claims_file import ClaimsFileError, read_claims
@@ -18,10 +23,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from figures.results import Results
     from harness.measurement.table_file import write_whole
 
-    parser = OneSentenceParser(prog="python -m figures.check_claims", description=__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
-    parser.add_argument("--out", type=Path, default=Path("figures/out"), help="report's folder (default: figures/out)")
-    options = parser.parse_args(argv)
     if not options.results.is_dir():
         print(f"there is no results folder {options.results}", file=sys.stderr)
         return MISTAKE_STATUS

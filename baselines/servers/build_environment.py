@@ -3,7 +3,6 @@
 Installed from the pinned requirements-*.txt of this folder, checked by an import and a version; complete or not there.
 """
 
-import argparse
 import json
 import platform
 import shutil
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from baselines.servers.environments import RECORD, environment_folder
+from engine.core.command_line import MISTAKE_STATUS, OneSentenceParser, run_command
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -123,7 +123,7 @@ def _has_gpu() -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 2 where the environment cannot be had."""
-    parser = argparse.ArgumentParser(description="Build the virtual environment of a rival's server.")
+    parser = OneSentenceParser(prog="python -m baselines.servers.build_environment", description=__doc__)
     parser.add_argument("server", choices=("vllm", "sglang"))
     parser.add_argument("--variant", choices=("auto", "cpu", "cuda"), default="auto", help="auto: cuda where a GPU is")
     given = parser.parse_args(arguments)
@@ -136,10 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         version = build(given.server, variant, folder)
     except (BuildError, OSError) as error:
         print(f"env-{given.server}: {error}", file=sys.stderr)
-        return 2
+        return MISTAKE_STATUS
     print(f"{folder.name}: {PACKAGES[given.server, variant]} {version} is ready")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

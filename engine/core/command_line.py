@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 MISTAKE_STATUS = 2
 """Exit status after a user's mistake."""
@@ -42,7 +42,7 @@ def run_command(main: Callable[[], int]) -> int:
         _say_interrupted()
         return INTERRUPTED_STATUS
     except BrokenPipeError:
-        left = [stream.fileno() for stream in (sys.stdout, sys.stderr) if _reader_left(stream.fileno())]
+        left = [stream.fileno() for stream in (sys.stdout, sys.stderr) if _reader_left(stream)]
         if not left:
             raise  # another pipe's: a fault, to be seen
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -52,12 +52,15 @@ def run_command(main: Callable[[], int]) -> int:
 
 
 def _say_interrupted() -> None:
-    if not _reader_left(sys.stderr.fileno()):
+    if not _reader_left(sys.stderr):
         print("interrupted", file=sys.stderr)
 
 
-def _reader_left(descriptor: int) -> bool:
-    """Whether the descriptor is a pipe, or a socket, without a reader."""
+def _reader_left(stream: TextIO) -> bool:
+    """Whether the stream goes into a pipe, or a socket, without a reader."""
     poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
+    try:
+        poll.register(stream.fileno(), select.POLLOUT)
+    except OSError:  # no file behind it
+        return False
     return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))

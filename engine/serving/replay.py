@@ -12,14 +12,15 @@ from engine.core.command_line import MISTAKE_STATUS, OneSentenceParser, run_comm
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Replay one log."""
+    parser = OneSentenceParser(prog="python -m engine.serving.replay", description=__doc__)
+    parser.add_argument("log", type=Path, help="file written by the server's --decision-log")
+    path: Path = parser.parse_args(arguments).log
+
     from engine.model.shape import ModelLoadError
     from engine.scheduling.decision_log import DecisionLogError
     from engine.serving.log_replay import replay_file
     from engine.serving.settings import SettingsError
 
-    parser = OneSentenceParser(prog="python -m engine.serving.replay", description=__doc__)
-    parser.add_argument("log", type=Path, help="file written by the server's --decision-log")
-    path: Path = parser.parse_args(arguments).log
     try:
         calls, difference = replay_file(path)
     except OSError as error:

@@ -1,64 +1,28 @@
 """Writes a model as a Hugging Face folder: python -m engine.torch_backend.checkpoint --out checkpoints/cpu_demo."""
 
-import argparse
-import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
-
-from engine.model.catalogue import model_names, shape_folder
-from engine.model.shape import ModelLoadError
-from engine.torch_backend.models.catalogue import runnable_shape
-from engine.torch_backend.models.tokenizer import BEGIN, END, train_demo_tokenizer
-from engine.torch_backend.models.weights import RandomWeights, tensor_sizes
-
-
-def write_checkpoint(name: str, out: Path, seed: int = 0) -> None:
-    """Write config, random float32 weights by seed and a trained tokenizer; `out` appears whole or not at all.
-
-    Raises ModelLoadError when `out` is there and is no model folder: nothing else is ever replaced.
-    """
-    if out.exists() and not (out / "config.json").is_file():
-        raise ModelLoadError(f"{out} exists and is not a model folder, it is left as it is")
-    shape = runnable_shape(shape_folder(name), name)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
-        folder = Path(scratch) / "model"
-        folder.mkdir()
-        shutil.copyfile(shape_folder(name) / "config.json", folder / "config.json")
-        source = RandomWeights(seed, torch.device("cpu"), torch.float32)
-        weights = {tensor: source.get(tensor, size) for tensor, size in tensor_sizes(shape)}
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        train_demo_tokenizer(min(shape.vocab_size, 4096)).save(str(folder / "tokenizer.json"))
-        (folder / "tokenizer_config.json").write_text(_tokenizer_config(shape.max_positions), encoding="utf-8")
-        if out.exists():
-            out.rename(Path(scratch) / "replaced")
-        folder.rename(out)
-
-
-def _tokenizer_config(max_positions: int) -> str:
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": BEGIN,
-        "eos_token": END,
-        "model_max_length": max_positions,
-        "clean_up_tokenization_spaces": False,
-    }
-    return json.dumps(config, indent=2) + "\n"
+from engine.core.command_line import MISTAKE_STATUS, OneSentenceParser, run_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 2 for a user's mistake."""
-    parser = argparse.ArgumentParser(description="Write a model with random weights as a Hugging Face folder.")
+    from engine.model.catalogue import model_names
+
+    parser = OneSentenceParser(
+        prog="python -m engine.torch_backend.checkpoint",
+        description=__doc__,
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder to write, for example checkpoints/cpu_demo")
     parser.add_argument("--model", default="cpu_demo", help=f"one of {', '.join(model_names())} (default cpu_demo)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default 0)")
     given = parser.parse_args(arguments)
+
+    from engine.model.shape import ModelLoadError
+    from engine.torch_backend.checkpoint_folder import write_checkpoint
+
     if given.model not in model_names():
         parser.error(f"--model: {given.model} is not one of {', '.join(model_names())}")
     if not 0 <= given.seed < 2**63:
@@ -67,10 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_checkpoint(given.model, given.out, given.seed)
     except (ModelLoadError, OSError) as error:
         print(f"checkpoint: {error}", file=sys.stderr)
-        return 2
+        return MISTAKE_STATUS
     print(f"wrote {given.out}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

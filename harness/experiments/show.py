@@ -12,14 +12,15 @@ from engine.core.command_line import MISTAKE_STATUS, OneSentenceParser, run_comm
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    from harness.experiments.point_origin import UnknownPointError, describe, find_point
-
     parser = OneSentenceParser(
         prog="python -m harness.experiments.show", description="Show where a point's numbers come from."
     )
     parser.add_argument("point", help="id of a point (a table's or a figure's column `point`), or its beginning")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of results (default: results)")
     given = parser.parse_args(arguments)
+
+    from harness.experiments.point_origin import UnknownPointError, describe, find_point
+
     try:
         print(describe(find_point(given.results, given.point), given.results))
     except UnknownPointError as error:

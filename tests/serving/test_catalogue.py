@@ -24,7 +24,7 @@ from engine.serving.catalogue import (
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.timings import Timings, read_timings
-from engine.torch_backend.profile import profile
+from engine.torch_backend.profiling import profile
 
 LINEAR = Timings(2, tuple(PrefillSample(n, 0, n * 1e-3) for n in (16, 64, 256, 1024)))
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from engine.core.batch import Sequence
 from engine.model.shape import ModelLoadError
 from engine.torch_backend import checkpoint
-from engine.torch_backend.checkpoint import write_checkpoint
+from engine.torch_backend.checkpoint_folder import write_checkpoint
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.tokenizer import load_tokenizer, train_demo_tokenizer
 from engine.torch_backend.models.weights import RandomWeights

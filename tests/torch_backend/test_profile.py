@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.torch_backend import profile
+from engine.torch_backend import profile, profiling
 
 
 def test_the_file_holds_prefills_and_operators_up_to_the_length_asked(tmp_path: Path) -> None:
@@ -13,11 +13,11 @@ def test_the_file_holds_prefills_and_operators_up_to_the_length_asked(tmp_path: 
     assert {"model", "device", "threads", "torch", "prefill", "operators"} <= content.keys()
     assert (content["model"], content["threads"]) == ("cpu_tiny", 1)
     lengths = [(entry["new_tokens"], entry["context_tokens"]) for entry in content["prefill"]]
-    assert lengths == [(n, 0) for n in profile.LENGTHS if n <= 320] + [(64, 256), (128, 128)]
+    assert lengths == [(n, 0) for n in profiling.LENGTHS if n <= 320] + [(64, 256), (128, 128)]
     kinds = {"embedding", "qkv_proj", "attention", "o_proj", "gate_up_proj", "down_proj", "head"}
     assert {entry["operator"] for entry in content["operators"]} == kinds
     measured = {(entry["new_tokens"], entry["context_tokens"]) for entry in content["operators"]}
-    assert measured == {(new, context) for new, context in profile.OPERATOR_LENGTHS if new + context <= 320}
+    assert measured == {(new, context) for new, context in profiling.OPERATOR_LENGTHS if new + context <= 320}
     assert len(content["operators"]) == len(kinds) * len(measured)
     assert all(entry["seconds"] > 0 for entry in content["prefill"] + content["operators"])
     assert [path.name for path in out.parent.iterdir()] == ["tiny.json"]
