@@ -257,6 +257,19 @@ def leave_after_sending(server: ServerProcess, body: dict[str, object]) -> socke
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_closes_its_sending_side_counts_as_gone(server: ServerProcess, stream: bool) -> None:
+    """As docs/architecture.md says: to the server, it looks like a client that closed both sides."""
+    server.call("POST", "/report/reset")
+    half = leave_after_sending(server, {"prompt": [fake_engine.HOLD], "stream": stream})
+    eventually(lambda: server.state()["kv_blocks_free"] == fake_engine.KV_BLOCKS - 1, "the engine has the request")
+    half.shutdown(socket.SHUT_WR)
+    assert half.recv(1) == b"", "the connection ends without an answer"
+    half.close()
+    eventually(lambda: server.report()["cancelled_requests"] == 1, "the engine hears of it")
+    assert server.state()["kv_blocks_free"] == fake_engine.KV_BLOCKS
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_cancels_its_request(server: ServerProcess, stream: bool) -> None:
     server.call("POST", "/report/reset")
     left = leave_after_sending(server, {"prompt": [fake_engine.HOLD], "stream": stream})
