@@ -17,11 +17,12 @@ GPU = $(shell $(PY) -c 'import torch; print("model=llama3_8b device=cuda" if tor
 # What `make simulate` runs; the first four, the 8B core figures, are part of `make reproduce`.
 SIMULATED_CORE := sim_goodput_vs_rate sim_release sim_blocking sim_rounds
 SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_error sim_gain_split sim_models \
-  sim_ablation sim_steady_state sim_steady_state_doubled sim_overload sim_single_slo sim_arrivals
+  sim_ablation sim_steady_state sim_steady_state_doubled sim_overload sim_single_slo sim_arrivals \
+  sim_resampled_lengths sim_tp sim_colocated
 
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help env test lint smoke reproduce reproduce-full simulate figures figures-check claims bench traces checkpoint env-vllm env-sglang clean
+.PHONY: help env test lint smoke reproduce reproduce-full simulate fidelity figures figures-check claims bench traces checkpoint env-vllm env-sglang clean
 
 help:  ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +73,9 @@ reproduce-full: env  ## Everything behind the committed results (about 4 hours, 
 simulate: env  ## Every simulated experiment at the committed resolution (about 40 min, 2 cores, no GPU; resumable)
 	for name in $(SIMULATED); do $(RUN) experiment=$$name; done
 	$(MAKE) figures claims
+
+fidelity: env  ## Measured points beside their simulation: docs/fidelity.md (1 min, no GPU)
+	$(PY) -m harness.experiments.fidelity
 
 figures: env  ## Redraw every figure from the committed results (< 1 min, no torch, no GPU)
 	$(DRAW)
