@@ -48,14 +48,27 @@ def test_the_key_is_not_shown():
     [
         (SLOStyle.FIELDS, {"ttft_slo_s": 0.25, "task": "text"}),
         (SLOStyle.VLLM_XARGS, {"vllm_xargs": {"ttft_slo": 0.25}}),
+        (SLOStyle.PRIORITY_LOW_FIRST, {"priority": 250}),
+        (SLOStyle.PRIORITY_HIGH_FIRST, {"priority": -250}),
         (SLOStyle.NONE, {}),
     ],
 )
 def test_slo_styles(style: SLOStyle, expected: dict):
     fields = body_fields(plan(0, ttft_ms=250), Target("http://h", "m", slo_style=style), settings())
-    stated = {name: fields[name] for name in ("ttft_slo_s", "tbt_slo_s", "task", "vllm_xargs") if name in fields}
+    stated = {
+        name: fields[name] for name in ("ttft_slo_s", "tbt_slo_s", "task", "vllm_xargs", "priority") if name in fields
+    }
     assert stated == expected
 
 
 def test_a_request_without_slo_sends_no_xargs():
     assert "vllm_xargs" not in body_fields(plan(0), Target("http://h", "m", slo_style=SLOStyle.VLLM_XARGS), settings())
+
+
+def test_without_an_slo_a_request_has_the_last_priority():
+    for style, sign in ((SLOStyle.PRIORITY_LOW_FIRST, 1), (SLOStyle.PRIORITY_HIGH_FIRST, -1)):
+        without = body_fields(plan(0), Target("http://h", "m", slo_style=style), settings())["priority"]
+        late = body_fields(plan(0, ttft_ms=86_400_000), Target("http://h", "m", slo_style=style), settings())[
+            "priority"
+        ]
+        assert sign * without > sign * late > 0
