@@ -22,7 +22,7 @@ SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_er
 
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help env test lint smoke reproduce reproduce-full simulate fidelity figures figures-check claims bench traces checkpoint env-vllm env-sglang clean
+.PHONY: help env test lint smoke reproduce reproduce-full simulate fidelity figures figures-check claims bench traces checkpoint env-vllm env-sglang test-servers clean
 
 help:  ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,7 +43,10 @@ env-vllm:  ## Build .venv-vllm, vLLM's server as a rival (5-10 min once, ~3.5 GB
 env-sglang:  ## Build .venv-sglang, SGLang's server as a rival (5-10 min once, ~3 GB; VARIANT=cpu|cuda; Linux x86_64)
 
 test: env  ## All tests (<= 10 min, 2 cores, no GPU)
-	$(PY) -m pytest
+	$(PY) -m pytest -m "not servers"
+
+test-servers: env  ## Start and stop the real rivals (10-30 min; needs make env-vllm env-sglang)
+	$(PY) -m pytest -m servers
 
 lint: env  ## ruff, mypy, import rules (1 min)
 	$(VENV)/bin/ruff check .
