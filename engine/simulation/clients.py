@@ -41,6 +41,7 @@ class Clients:
     """An open-loop load generator in virtual time, and the sink of what requests get.
 
     requests: in order of `due_ns`; taken one by one, as they become due.
+    arrival_delay_ns: from the instant a request is due until the engine has it.
     reply_delay_ns: from the instant of a driver's call until clients hear of it.
     on_end: gets each record as its request ends, and the request's place in the order of sending.
     """
@@ -52,6 +53,7 @@ class Clients:
         clock: VirtualClock,
         heap: EventHeap,
         *,
+        arrival_delay_ns: int = 0,
         reply_delay_ns: int,
         give_up_slo_multiple: float | None,
         on_end: Callable[[int, RequestRecord], None],
@@ -62,6 +64,7 @@ class Clients:
         self._executor = executor
         self._clock = clock
         self._heap = heap
+        self._arrival_delay_ns = arrival_delay_ns
         self._reply_delay_ns = reply_delay_ns
         self._give_up_slo_multiple = give_up_slo_multiple
         self._on_end = on_end
@@ -71,14 +74,14 @@ class Clients:
         self._next = self._take()
 
     @property
-    def next_due_ns(self) -> int | None:
-        """When the next request is to be sent; None when all were."""
-        return None if self._next is None else self._next.due_ns
+    def next_arrival_ns(self) -> int | None:
+        """When the engine gets the next request; None when it has all."""
+        return None if self._next is None else self._next.due_ns + self._arrival_delay_ns
 
     def send_until(self, at_ns: int) -> list[Arrival]:
-        """Send what is due up to this instant."""
+        """Send what reaches the engine up to this instant."""
         arrivals = []
-        while self._next is not None and self._next.due_ns <= at_ns:
+        while self._next is not None and self._next.due_ns + self._arrival_delay_ns <= at_ns:
             arrivals.append(self._send(self._next))
             self._next = self._take()
         return arrivals
@@ -137,15 +140,17 @@ class Clients:
         return request
 
     def _send(self, request: SimulatedRequest) -> Arrival:
-        request_id, due_ns = request.request_id, request.due_ns
+        request_id, arrives_ns = request.request_id, request.due_ns + self._arrival_delay_ns
         if request_id in self._live:
             raise ValueError(f"request id {request_id!r} is used by two requests at a time")
         seq = self._sent
         self._sent += 1
         self._live[request_id] = _Exchange(seq, request, self._plan_to_give_up(request))
         self._executor.register(request_id, RequestLengths(request.prompt_tokens, request.max_tokens))
-        sent = Request(request_id, seq, due_ns, request.prompt_tokens, request.max_tokens, request.slo, request.task)
-        return Arrival(due_ns, self._heap.number(), sent)
+        sent = Request(
+            request_id, seq, arrives_ns, request.prompt_tokens, request.max_tokens, request.slo, request.task
+        )
+        return Arrival(arrives_ns, self._heap.number(), sent)
 
     def _plan_to_give_up(self, request: SimulatedRequest) -> int | None:
         slo_ns = request.slo.ttft_ns

@@ -40,7 +40,7 @@ class SimulatedEvents:
         if due_ns is None:
             return []
         seen_at_ns = self._seen_at_ns(due_ns)
-        if self._drain_ns is not None and self._clients.next_due_ns is None:
+        if self._drain_ns is not None and self._clients.next_arrival_ns is None:
             end_ns = max(self._clock.now_ns(), self._clients.last_due_ns + self._drain_ns)
             if seen_at_ns > end_ns:
                 self._clock.advance_to(end_ns)
@@ -56,7 +56,7 @@ class SimulatedEvents:
         return events
 
     def _next_due_ns(self) -> int | None:
-        pending_ns, sending_ns = self._heap.next_at_ns, self._clients.next_due_ns
+        pending_ns, sending_ns = self._heap.next_at_ns, self._clients.next_arrival_ns
         if pending_ns is None or sending_ns is None:
             return sending_ns if pending_ns is None else pending_ns
         return min(pending_ns, sending_ns)

@@ -69,6 +69,7 @@ def simulate(
         executor,
         clock,
         heap,
+        arrival_delay_ns=seconds_to_ns(settings.arrival_delay_s),
         reply_delay_ns=0 if settings.rounds == "operator" else seconds_to_ns(settings.round_s),
         give_up_slo_multiple=give_up_slo_multiple,
         on_end=ended,

@@ -20,6 +20,8 @@ class SimulationSettings:
     rounds: event: a round as soon as something happens. poll: events are seen at multiples of `poll_s` only.
         operator: a round before every operator of the executing task, on the device's path: each operator takes
         `round_s` longer, and what happens is seen before the next operator.
+    arrival_delay_s: from the instant a request is due until the engine has it: client, network, HTTP. The engine counts
+        the SLO from there, the client from the due instant.
     noise_cv: coefficient of variation of each operator's time (log-normal, mean kept), drawn anew for every task.
     """
 
@@ -29,11 +31,13 @@ class SimulationSettings:
     round_s: float = 0.0
     rounds: Rounds = "event"
     poll_s: float = 0.0
+    arrival_delay_s: float = 0.0
     noise_cv: float = 0.0
     noise_seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("signal_delay_s", "launch_ahead_s", "switch_s", "round_s", "poll_s", "noise_cv"):
+        durations = ("signal_delay_s", "launch_ahead_s", "switch_s", "round_s", "poll_s", "arrival_delay_s")
+        for name in (*durations, "noise_cv"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise ValueError(f"{name} must be 0 or more, got {value}")

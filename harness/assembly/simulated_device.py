@@ -27,7 +27,7 @@ def device_model(point: PointSettings) -> DeviceModel:
             return CurveDevice(given.curve[0], given.curve[1], given.curve[2])
         granularity, tiles = Granularity(point.system.granularity or "none"), _tiles(point)
         if given.accelerator is None:
-            measured = _measured(point, given.profile)
+            measured = _slower(_measured(point, given.profile), given.slowdown)
             return ProfiledDevice(shape_of(point), measured.operators, granularity, tiles, prefills=measured.prefills)
         return RooflineDevice(
             shape_of(point),
@@ -70,6 +70,14 @@ def _measured(point: PointSettings, profile: str | None) -> Timings:
         return read_timings(Path(profile), shape_of(point).layers)
     except EngineSettingsError as error:
         raise SettingsError(f"device={point.device.name}: {error}") from error
+
+
+def _slower(measured: Timings, slowdown: float) -> Timings:
+    return dataclasses.replace(
+        measured,
+        prefills=tuple(dataclasses.replace(one, seconds=one.seconds * slowdown) for one in measured.prefills),
+        operators=tuple(dataclasses.replace(one, seconds=one.seconds * slowdown) for one in measured.operators),
+    )
 
 
 def _tiles(point: PointSettings) -> TileSettings | None:

@@ -20,6 +20,8 @@ class SimulatedDeviceSettings:
         one accelerator, both on this device).
     predictor_error_cv: coefficient of variation of the policy's predictions around what the predictor says
         (log-normal, mean kept); the same work is mispredicted alike. Drawn by predictor_error_seed and load.seed.
+    slowdown: with model=profile, what the measured times are multiplied by: a machine that is busier, or warmer, than
+        when the profile was measured. The predictor is not told.
     noise_seed: each load.seed has a noise of its own under it.
     The others: engine.simulation.settings.
     """
@@ -37,6 +39,8 @@ class SimulatedDeviceSettings:
     round_s: float = bounded(default=0.0, at_least=0)
     rounds: Literal["event", "poll", "operator"] = "event"
     poll_s: float = bounded(default=0.0, at_least=0)
+    arrival_delay_s: float = bounded(default=0.0, at_least=0)
+    slowdown: float = bounded(default=1.0, above=0)
     noise_cv: float = bounded(default=0.0, at_least=0, at_most=2)
     noise_seed: int = bounded(default=0, at_least=0)
 
@@ -48,6 +52,8 @@ class SimulatedDeviceSettings:
                 raise SettingsError(f"device.simulation.model={self.model} {state} device.simulation.{name}")
         if self.curve is not None and (len(self.curve) != 3 or min(self.curve) < 0 or not any(self.curve)):
             raise SettingsError("device.simulation.curve must be three numbers, none below 0, not all 0")
+        if self.slowdown != 1 and self.model != "profile":
+            raise SettingsError(f"device.simulation.model={self.model} conflicts with device.simulation.slowdown")
         if (self.rounds == "poll") != (self.poll_s > 0):
             state = "needs" if self.rounds == "poll" else "conflicts with"
             raise SettingsError(f"device.simulation.rounds={self.rounds} {state} device.simulation.poll_s")

@@ -240,5 +240,5 @@ def test_the_device_runs_on_a_profile_of_its_own_apart_from_the_predictors(tmp_p
     assert len({one.point for one in ready}) == 3
     assert ready[0].given.slo_speed_factor == ready[2].given.slo_speed_factor == 0.518137251
     assert recorded_settings(ready[2])["input"]["device_profile_sha256"] != ready[2].given.profile_digest
-    with pytest.raises(SettingsError, match="model=roofline conflicts with device.simulation.profile"):
+    with pytest.raises(SettingsError, match=r"model=roofline conflicts with device\.simulation\.profile"):
         prepared(f"device.simulation.profile={measured}")

@@ -34,7 +34,7 @@ class ListedDevice:
 class NoClients:
     """Everything comes through the heap."""
 
-    next_due_ns = None
+    next_arrival_ns = None
     last_due_ns = 0
 
     def send_until(self, at_ns: int) -> list[Arrival]:

@@ -114,6 +114,16 @@ def test_a_round_delays_commands_and_tokens() -> None:
     assert result.report.scheduling_ns == 5 * 100
 
 
+def test_a_request_reaches_the_engine_later_than_it_is_due() -> None:
+    settings = SimulationSettings(arrival_delay_s=10_000 * NS)
+    result = run(*LONG_THEN_URGENT, settings=settings)
+    # A from 10 us on; B has it at 40 us, A stops at 60 us.
+    assert firsts(result) == {"A": 114_000, "B": 64_000}
+    assert [record.due_at_ns for record in result.records] == [0, 30_000]  # the client counts from there
+    late = [one.first_token_at_ns for one in run(asked("C", 5_000, 4), settings=settings).records]
+    assert late == [19_000]
+
+
 def test_a_poll_sees_events_at_its_ticks_only() -> None:
     result = run(*LONG_THEN_URGENT, settings=SimulationSettings(rounds="poll", poll_s=40_000 * NS, round_s=100 * NS))
     # A begins at 0 + 100. B is seen at 40 000, A stops at 50 100, which is seen at 80 000; B runs from 80 100 to
