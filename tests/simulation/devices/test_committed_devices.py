@@ -119,7 +119,7 @@ def test_shapes_have_the_published_number_of_weights(model: str, billions: float
 @pytest.mark.parametrize("model", MODELS)
 def test_kv_pools_are_the_memory_left_on_an_a800(model: str) -> None:
     stated = OmegaConf.load(ROOT / "conf" / "model" / f"{model}.yaml")
-    ranks = stated.get("tensor_parallel", 1)
+    ranks = stated.get("tensor_parallel") or 1
     assert ranks == MODELS[model]
     a800 = committed("a800_release")
     assert kv_pool_tokens(load_shape(model), a800, ranks, 2, stated.block_tokens) == stated.kv_tokens
