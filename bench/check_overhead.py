@@ -11,6 +11,7 @@ import sys
 import torch
 
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
+from engine.core.command_line import OneSentenceParser
 from engine.model.granularity import Granularity
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.models.catalogue import load_model
@@ -29,7 +30,9 @@ def check_ns(checks: int = 200_000) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneSentenceParser(
+        prog="python -m bench.check_overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="cpu_demo")
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 512, 2048])
     parser.add_argument(

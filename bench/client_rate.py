@@ -5,7 +5,6 @@
 Prints one line per rate: the rate sent, sender lag, loop lag and CPU share.
 """
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -13,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from engine.core.command_line import OneSentenceParser
 from engine.core.record import Status
 from engine.core.slo import SLO
 from engine.core.trace import PlannedRequest
@@ -51,7 +51,10 @@ async def measure(base_url: str, rate_rps: float, seconds: float, prompt_tokens:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Rate and punctuality of the load client against a no-op server.")
+    parser = OneSentenceParser(
+        prog="python -m bench.client_rate",
+        description="Rate and punctuality of the load client against a no-op server.",
+    )
     parser.add_argument("--rates", type=float, nargs="+", default=[400.0, 800.0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--prompt-tokens", type=int, default=512)

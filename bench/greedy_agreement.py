@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from bench.prefill_vs_transformers import transformers_model
+from engine.core.command_line import OneSentenceParser
 from workloads.prompts import PromptSettings, make_prompts
 
 REQUEST_TIMEOUT_S = 600.0
@@ -104,7 +105,11 @@ def compare(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneSentenceParser(
+        prog="python -m bench.greedy_agreement",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--server", action="append", required=True, metavar="NAME=URL", help="can be given often")
     parser.add_argument("--folder", type=Path, default=Path("checkpoints/cpu_demo"), help="what all of them serve")
     parser.add_argument("--served-model", default="cpu_demo", help="the name the servers know it by")

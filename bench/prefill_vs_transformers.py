@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
+from engine.core.command_line import OneSentenceParser
 from engine.torch_backend.checkpoint_folder import write_checkpoint
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.profiling import Bench
@@ -34,7 +35,11 @@ def transformers_prefill(model: Any, tokens: int) -> Callable[[], None]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneSentenceParser(
+        prog="python -m bench.prefill_vs_transformers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--folder", type=Path, default=Path("checkpoints/cpu_demo"), help="written first if absent")
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 4096])
     parser.add_argument("--attention", nargs="+", default=["eager", "sdpa"], help="transformers' attention")

@@ -21,6 +21,7 @@ import numpy as np
 
 from engine.core.batch import Task, TaskKind
 from engine.core.clock import seconds_to_ns
+from engine.core.command_line import OneSentenceParser
 from engine.core.record import RequestRecord, Status
 from engine.core.slo import SLO
 from engine.scheduling.batching import SLOAwareBatching
@@ -138,7 +139,11 @@ def peak_mib() -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneSentenceParser(
+        prog="python -m bench.simulation_speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--requests", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--load", type=float, default=0.9, help="share of the rate that unbatched work sustains")
     parser.add_argument("--at-most", type=float, default=30.0, help="seconds for 100,000 requests")

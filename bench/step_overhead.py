@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 
 from bench.paired_ratio import Pair, interleaved_pairs, median_ratio
+from engine.core.command_line import OneSentenceParser
 from engine.model.granularity import Granularity
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.profiling import Bench
@@ -27,7 +28,9 @@ def extra_ms(measured: list[Pair], steps: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = OneSentenceParser(
+        prog="python -m bench.step_overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="cpu_demo")
     parser.add_argument("--tokens", type=int, default=1024, help="prompt, tokens as sent")
     parser.add_argument("--chunks", type=int, nargs="+", default=[64, 128, 256, 512], help="tokens of a chunk, as sent")
