@@ -35,7 +35,7 @@ def conf_slo(name):
 
 def test_every_workload_the_readme_names_has_a_file():
     assert set(WORKLOADS) == {
-        "sample", "synthetic", "azure_code", "azure_conv", "azure_2024", "mooncake", "qwen", "qwen_lengths",
+        "sample", "sample_resampled", "synthetic", "azure_code", "azure_conv", "azure_2024", "mooncake", "qwen", "qwen_lengths",
         "burstgpt", "csv",
     }  # fmt: skip
 
