@@ -118,13 +118,14 @@ def test_long_operators(tmp_path: Path, longest_ms: float, outcome: Outcome) -> 
 def chunks(
     small: tuple[float, float], large: tuple[float, float], operator: tuple[float, float]
 ) -> list[dict[str, object]]:
-    """Attainment of text, and tokens/s."""
+    """Attainment of text, and tokens/s. The large chunks pack 250 tokens/s where whole prompts reach 200."""
     chunked = {"system": "chunked_prefill", "granularity": "none"}
     return [
         {**facts, "rate_scale": 1.0, "attainment": 0.9, "attainment_text": response, "prefill_tokens_per_s": speed}
         for facts, (response, speed) in (
             ({**chunked, "series": "small", "chunk_tokens": 256}, small),
             ({**chunked, "series": "large", "chunk_tokens": 16384}, large),
+            (DIST, (0.8, 200.0)),
             (FLOW, operator),
         )
     ]
@@ -133,10 +134,10 @@ def chunks(
 @pytest.mark.parametrize(
     ("small", "large", "operator", "outcome"),
     [
-        ((0.99, 100.0), (0.8, 200.0), (0.99, 200.0), Outcome.REPRODUCED),
-        ((0.99, 199.0), (0.8, 200.0), (0.99, 200.0), Outcome.WEAKER),
-        ((0.99, 100.0), (0.8, 200.0), (0.99, 150.0), Outcome.CONTRADICTED),
-        ((0.7, 100.0), (0.8, 200.0), (0.99, 200.0), Outcome.CONTRADICTED),
+        ((0.99, 100.0), (0.8, 250.0), (0.99, 200.0), Outcome.REPRODUCED),
+        ((0.99, 249.0), (0.8, 250.0), (0.99, 200.0), Outcome.WEAKER),
+        ((0.99, 100.0), (0.8, 250.0), (0.99, 150.0), Outcome.CONTRADICTED),
+        ((0.7, 100.0), (0.8, 250.0), (0.99, 200.0), Outcome.CONTRADICTED),
     ],
 )
 def test_chunk_trade_off(
