@@ -7,7 +7,11 @@ from numpy.typing import NDArray
 
 from engine.core.batch import Task
 from engine.core.clock import NS_PER_S
+from engine.scheduling.predictors.sampled_curve import RangeError
 from engine.simulation.timed_program import TimedProgram
+
+LONGEST_NS = 2.0**62
+"""146 years: more nanoseconds than these fit no 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +45,15 @@ class TaskProgress:
     def of(task: Task, program: TimedProgram, seconds: NDArray[np.float64]) -> "TaskProgress":
         """The beginning. seconds: the program's times as this execution will find them.
 
-        Raises ValueError for times that are not above 0 or as many as the places to stop.
+        Raises ValueError for times that are not above 0 or as many as the places to stop, RangeError (one) for a task
+        of centuries.
         """
         if len(seconds) != len(program.boundary) or not len(seconds) or not seconds.min() > 0:
             raise ValueError(f"task {task.task_id}: a program needs operators that each take more than 0 s")
         ends = seconds.cumsum()
         ends *= NS_PER_S
-        if not ends[-1] < np.inf:
-            raise ValueError(f"task {task.task_id}: an operator takes for ever")
+        if not ends[-1] < LONGEST_NS:
+            raise RangeError(f"task {task.task_id} would take longer than any clock counts: {seconds.sum():.3g} s")
         ends_ns = np.rint(ends, out=ends).astype(np.int64)
         ends_ns[-1] = max(1, ends_ns[-1])
         return TaskProgress(task, ends_ns, program.boundary, program.continuous)

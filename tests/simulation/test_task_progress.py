@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from engine.core.batch import Sequence, Task, TaskKind
+from engine.scheduling.predictors.sampled_curve import RangeError
 from engine.simulation.task_progress import Stop, TaskProgress
 from engine.simulation.timed_program import TimedProgram
 
@@ -77,3 +78,8 @@ def test_times_that_make_no_sense_are_refused(times_ns: list[float]) -> None:
 def test_as_many_boundaries_as_operators() -> None:
     with pytest.raises(ValueError, match="task 3"):
         progress([1.0, 2.0], [True])
+
+
+def test_a_task_of_centuries_is_refused_and_does_not_wrap_round() -> None:
+    with pytest.raises(RangeError, match=r"task 3 would take longer than any clock counts: 1e\+13 s"):
+        progress([1e22])
