@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.experiments.campaign import OutputSettings, clock_text, tell
 from harness.experiments.side_by_side import Died, side_by_side, stop_at_once
+from harness.measurement.store import StoreError
 
 Job = TypeVar("Job")
 Found = TypeVar("Found")
@@ -54,6 +55,7 @@ class JobRunner:
     def __init__(self, output: OutputSettings) -> None:
         self._output = output
         self._interrupts = 0
+        self._at_work_here = False
         self.status = 0
 
     @property
@@ -70,7 +72,7 @@ class JobRunner:
         kept_at_s = time.monotonic()
         with self._interruptible():
             try:
-                for job, outcome in _outcomes(kind.do, jobs, workers, lambda: self.stopped):
+                for job, outcome in self._outcomes(kind.do, jobs, workers):
                     name = kind.name(job)
                     if isinstance(outcome, Failure | Died):
                         progress.ended(kind.weight(job), None)
@@ -79,15 +81,24 @@ class JobRunner:
                     found[name] = unkept[name] = outcome
                     progress.ended(kind.weight(job), f"{name}: {kind.say(outcome)}")
                     if time.monotonic() - kept_at_s > KEEP_EVERY_S:
-                        kind.keep(unkept)
-                        unkept, kept_at_s = {}, time.monotonic()
+                        unkept, kept_at_s = self._keep(kind, unkept), time.monotonic()
             finally:
-                if unkept:
-                    kind.keep(unkept)
+                unkept = self._keep(kind, unkept)
         if self._interrupts:
             self.status = INTERRUPTED_STATUS
-            tell(f"stopped: {len(found)} of {len(jobs)} {kind.what} are kept")
+            tell(f"stopped: {len(found) - len(unkept)} of {len(jobs)} {kind.what} are kept")
         return found
+
+    def _keep(self, kind: Kind[Job, Found], unkept: Mapping[str, Found]) -> dict[str, Found]:
+        """What could not be kept: to be tried again."""
+        if unkept:
+            try:
+                kind.keep(unkept)
+            except (StoreError, OSError) as error:
+                self.status = max(self.status, 1)
+                tell(f"{len(unkept)} {kind.what} could not be kept: {error}")
+                return dict(unkept)
+        return {}
 
     def _fail(self, name: str, outcome: Failure | Died) -> None:
         self.status = max(self.status, 1)
@@ -116,8 +127,29 @@ class JobRunner:
         self._interrupts += 1
         if self._interrupts == 1:
             tell("stopping: nothing more begins, what is under way ends (again: stop at once)")
-        else:
-            stop_at_once()
+            return
+        stop_at_once()
+        if self._at_work_here:
+            raise KeyboardInterrupt
+
+    def _outcomes(
+        self, do: Callable[[Job], Found | Failure], jobs: Sequence[Job], workers: int
+    ) -> Iterator[tuple[Job, Found | Failure | Died]]:
+        """One worker needs no process of its own."""
+        if workers > 1:
+            yield from side_by_side(do, jobs, workers, lambda: self.stopped)
+            return
+        for job in jobs:
+            if self.stopped:
+                return
+            self._at_work_here = True
+            try:
+                outcome = do(job)
+            except KeyboardInterrupt:
+                return
+            finally:
+                self._at_work_here = False
+            yield job, outcome
 
 
 def workers_of(output: OutputSettings) -> int:
@@ -125,19 +157,6 @@ def workers_of(output: OutputSettings) -> int:
     if output.workers is not None:
         return output.workers
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
-def _outcomes(
-    do: Callable[[Job], Found | Failure], jobs: Sequence[Job], workers: int, stopped: Callable[[], bool]
-) -> Iterator[tuple[Job, Found | Failure | Died]]:
-    """One worker needs no process of its own."""
-    if workers > 1:
-        yield from side_by_side(do, jobs, workers, stopped)
-        return
-    for job in jobs:
-        if stopped():
-            return
-        yield job, do(job)
 
 
 class _Progress:

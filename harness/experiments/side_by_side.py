@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -35,17 +36,18 @@ def side_by_side(
             with _processes(min(workers, len(left))) as pool:
                 while under_way or (left and not stopped()):
                     while left and len(under_way) < AHEAD * workers and not stopped():
-                        under_way[pool.submit(work, left[0])] = left[0]
+                        with _interrupts_held():
+                            under_way[pool.submit(work, left[0])] = left[0]
                         left.popleft()
                     ended, _ = wait(under_way, return_when=FIRST_COMPLETED)
                     for future in ended:
                         found = future.result()
                         yield under_way.pop(future), found
         except BrokenProcessPool:
-            if stopped():
-                return
             # Which of them killed its process is not known: each gets one of its own.
             for job in under_way.values():
+                if stopped():
+                    return
                 yield job, _alone(work, job)
 
 
@@ -58,7 +60,9 @@ def stop_at_once() -> None:
 def _alone(work: Callable[[Job], Found], job: Job) -> Found | Died:
     try:
         with _processes(1) as pool:
-            return pool.submit(work, job).result()
+            with _interrupts_held():
+                submitted = pool.submit(work, job)
+            return submitted.result()
     except BrokenProcessPool:
         return Died()
 
@@ -70,7 +74,7 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     os.environ["OMP_NUM_THREADS"] = "1"  # read when a process of the pool first loads numpy
     try:
         with ProcessPoolExecutor(
-            count, mp_context=multiprocessing.get_context("spawn"), initializer=_ignore_interrupts
+            count, mp_context=multiprocessing.get_context("spawn"), initializer=_live_with_parent
         ) as pool:
             yield pool
     finally:
@@ -80,5 +84,23 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
             os.environ["OMP_NUM_THREADS"] = before
 
 
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A process started within never hears Ctrl-C, not even during its imports; this one hears it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _live_with_parent() -> None:
+    """For a process of the pool: were its parent killed, it would wait for work for ever."""
+    threading.Thread(target=_end_after_parent, daemon=True).start()
+
+
+def _end_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
