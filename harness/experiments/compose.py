@@ -90,8 +90,8 @@ def main(work: Callable[[Job], int]) -> int:
         if INTERRUPTED_STATUS in statuses:
             return
         try:
+            _refuse_parallel_launchers()
             made = Job(list(HydraConfig.get().overrides.task))
-            _refuse_parallel_launchers(made)
             statuses.append(work(made))
         except SettingsError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -122,7 +122,8 @@ def _composition(overrides: Sequence[str]) -> tuple[DictConfig, Config]:
     config = hydra.compose(CONFIG_NAME, list(overrides), True)
     OmegaConf.set_struct(config, False)
     config[CHOICES] = config.pop("hydra").runtime.choices
-    cells = {key: OmegaConf.to_container(config.pop(key)) for key in ("cells",) if config.get(key) is not None}
+    cells = {key: config.pop(key) for key in ("cells",) if config.get(key) is not None}
+    cells = {key: OmegaConf.to_container(cell) if OmegaConf.is_config(cell) else cell for key, cell in cells.items()}
     return config, cells
 
 
@@ -164,13 +165,13 @@ def _refuse_mistyped(overrides: Sequence[Override]) -> None:
             raise SettingsError(f"{key} is given twice: {first.input_line} and {override.input_line}")
 
 
-def _refuse_parallel_launchers(job: Job) -> None:
-    """For all but jobs whose points are all simulated."""
+def _refuse_parallel_launchers() -> None:
+    """They lose the exit status of their jobs, and measured points must not run side by side."""
     launcher = HydraConfig.get().runtime.choices.get("hydra/launcher", "basic")
-    simulated = job.config["device"].get("kind") == "simulated" and "'device'" not in str(job.config.get("cells"))
-    if launcher not in (None, "basic") and not simulated:
+    if launcher not in (None, "basic"):
         raise SettingsError(
-            f"hydra/launcher={launcher} would run points side by side, and these are measured: use hydra/launcher=basic"
+            f"hydra/launcher={launcher}: use hydra/launcher=basic; each job runs its simulated points side by side"
+            " (output.workers), and measured ones must run alone"
         )
 
 
@@ -211,7 +212,8 @@ def _sentence(error: Exception) -> str:
         return f"unknown setting {match[1]}"
     if match := _UNKNOWN_OPTION.match(lines[0]):
         group, _, option = match[1].rpartition("/")
-        return f"{group} has no option {option!r}; it has: {', '.join(options(group))}"
+        has = f"; it has: {', '.join(options(group))}" if options(group) else ""
+        return f"{group} has no option {option!r}{has}"
     kept = [line for line in lines if not line.startswith(_NOISE)]
     if isinstance(error, OverrideParseException):
         kept.insert(0, f"cannot read {error.override!r}:")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 
 from harness.assembly.point import read_point
@@ -144,6 +145,7 @@ def test_the_label_of_a_series_follows_the_axes(job: Any) -> None:
         (["=3"], "cannot read '=3': the name of a setting is missing before ="),
         (["system=distserve,3", "-m"], "system has no option 3; it has: "),
         (["experiment=nope"], "experiment has no option 'nope'"),
+        (["hydra/launcher=nope"], "hydra/launcher has no option 'nope'\n"),
         (["load.seed=0", "-m", "system=nope,distserve", "experiment=smoke"], "system has no option 'nope'"),
     ],
 )
@@ -159,3 +161,15 @@ def test_the_command_line_is_one_sentence_and_exit_2(
     assert told.startswith("error: ")
     assert words in told
     assert told.count("\n") == 1
+
+
+def test_a_launcher_that_would_lose_the_exit_status_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["run.py", "experiment=sim_smoke", "hydra/launcher=side_by_side"])
+    basic = ConfigStore.instance().load("hydra/launcher/basic.yaml").node
+    ConfigStore.instance().store("side_by_side", basic, "hydra/launcher")
+    GlobalHydra.instance().clear()
+    assert main(lambda _: 0) == 2
+    assert "hydra/launcher=side_by_side: use hydra/launcher=basic" in capsys.readouterr().err
