@@ -28,12 +28,16 @@ def least_cost_of(point: PointSettings, batch_tokens: int) -> LeastCost:
     """
     given = simulation_of(point)
     if given.noise_cv > 0:
-        raise SettingsError("a bound needs device.simulation.noise_cv=0: under noise no least time is known")
+        raise SettingsError(
+            "a bound needs device.simulation.noise_cv=0 (under noise no least time is known): or bound=null"
+        )
     if given.curve is not None:
         c0, c1, c2 = given.curve
         return LeastCost(lambda rows: c0 + c1 * rows, lambda tokens: c2 * tokens * tokens, batch_tokens)
     if given.accelerator is None:
-        raise SettingsError(f"device.simulation.model={given.model} has no bound: use a roofline or a curve")
+        raise SettingsError(
+            f"device.simulation.model={given.model} has no bound: use a roofline or a curve, or bound=null"
+        )
     return _of_roofline(point, batch_tokens)
 
 

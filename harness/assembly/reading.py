@@ -94,7 +94,10 @@ def _convert(hint: Any, value: object, where: str) -> Any:
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise SettingsError(f"{where} must be a list, got {value!r}")
-        return tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        items = tuple(_convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        for i, item in enumerate(items):
+            _check_range({}, item, f"{where}[{i}]")
+        return items
     if origin in (dict, Mapping) or typing.get_origin(hint) is not None:
         return _convert_mapping(arguments, value, where)
     return _convert_plain(hint, value, where)

@@ -6,6 +6,11 @@ from typing import Literal
 from engine.simulation.accelerators import Accelerator
 from harness.assembly.reading import SettingsError, bounded
 
+LONGEST_S = 1e6
+"""Of delays: eleven days."""
+LARGEST_FACTOR = 1e6
+SHORTEST_POLL_S = 1e-9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedDeviceSettings:
@@ -33,14 +38,14 @@ class SimulatedDeviceSettings:
     stretch: Literal["none", "profile", "model"] = "none"
     predictor_error_cv: float = bounded(default=0.0, at_least=0, at_most=2)
     predictor_error_seed: int = bounded(default=0, at_least=0)
-    signal_delay_s: float = bounded(default=0.0, at_least=0)
-    launch_ahead_s: float = bounded(default=0.0, at_least=0)
-    switch_s: float = bounded(default=0.0, at_least=0)
-    round_s: float = bounded(default=0.0, at_least=0)
+    signal_delay_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
+    launch_ahead_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
+    switch_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
+    round_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
     rounds: Literal["event", "poll", "operator"] = "event"
-    poll_s: float = bounded(default=0.0, at_least=0)
-    arrival_delay_s: float = bounded(default=0.0, at_least=0)
-    slowdown: float = bounded(default=1.0, above=0)
+    poll_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
+    arrival_delay_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
+    slowdown: float = bounded(default=1.0, at_least=1 / LARGEST_FACTOR, at_most=LARGEST_FACTOR)
     noise_cv: float = bounded(default=0.0, at_least=0, at_most=2)
     noise_seed: int = bounded(default=0, at_least=0)
 
@@ -57,3 +62,9 @@ class SimulatedDeviceSettings:
         if (self.rounds == "poll") != (self.poll_s > 0):
             state = "needs" if self.rounds == "poll" else "conflicts with"
             raise SettingsError(f"device.simulation.rounds={self.rounds} {state} device.simulation.poll_s")
+        if 0 < self.poll_s < SHORTEST_POLL_S:
+            raise SettingsError(
+                f"device.simulation.poll_s must be at least {SHORTEST_POLL_S:g} where it is not 0, got {self.poll_s:g}"
+            )
+        if self.rounds == "operator" and self.model == "curve":
+            raise SettingsError("device.simulation.rounds=operator conflicts with model=curve, which has no operators")

@@ -15,7 +15,7 @@ from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.reference_check import run_reference
-from harness.experiments.simulated_campaign import SimulatedCampaign
+from harness.experiments.simulated_campaign import SimulatedCampaign, require_worlds
 from harness.experiments.simulated_origin import simulation_origin
 from harness.experiments.write_tables import write_tables
 
@@ -68,6 +68,7 @@ def _measure(points: Sequence[Prepared], output: OutputSettings) -> int:
 
 def _simulate(job: Job, points: Sequence[Prepared], output: OutputSettings) -> int:
     asked = None if job.config.get("bound") is None else read(BoundSettings, job.config["bound"], "bound")
+    require_worlds(points, None if asked is None else asked.batch_tokens)
     campaign = SimulatedCampaign(output, job.config["experiment"], simulation_origin(job.overrides))
     campaign.run(points)
     if asked is not None:

@@ -15,7 +15,7 @@ from harness.experiments.cells import Axes
 from harness.experiments.compose import Config, Job
 from harness.experiments.fingerprint import PointInput, point_id
 from harness.experiments.machine import resolve_device
-from harness.experiments.profile_step import Profile, profile_of, read_profile
+from harness.experiments.profile_step import Profile, profile_of, read_profile, require_model
 from harness.measurement.tables import PointFacts
 from workloads.settings import WorkloadSettings
 
@@ -156,6 +156,8 @@ class Preparer:
         key = (point.model, point.device, point.workload.max_input)
         if key not in self._profiles:
             self._profiles[key] = profile_of(point, self._tell)
+            if point.device.simulated:
+                require_model(self._profiles[key], point)
         return self._profiles[key]
 
     def _device_profile_digest(self, point: PointSettings) -> str:
@@ -164,7 +166,8 @@ class Preparer:
         if path is None:
             return ""
         if path not in self._device_profiles:
-            self._device_profiles[path] = read_profile(Path(path))
+            self._device_profiles[path] = read_profile(Path(path), "device.simulation.profile")
+        require_model(self._device_profiles[path], point)
         return self._device_profiles[path].digest
 
 

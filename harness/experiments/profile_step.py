@@ -13,6 +13,7 @@ from typing import Any
 from harness.assembly.effective import EffectiveTokens
 from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
+from harness.assembly.simulated import shape_of
 from harness.experiments.fingerprint import slug
 from harness.experiments.machine import cpu_model
 from workloads.length_scale import effective_tokens
@@ -43,19 +44,26 @@ class Profile:
         return lambda tokens: interpolate(points, tokens)
 
 
-def read_profile(path: Path) -> Profile:
-    """Raises SettingsError when the file is not a profile."""
+def read_profile(path: Path, setting: str = "device.profile") -> Profile:
+    """setting: that names the file, for messages. Raises SettingsError when the file is not a profile."""
     try:
         raw = path.read_bytes()
         content = json.loads(raw)
         usable = len([entry for entry in content["prefill"] if entry["context_tokens"] == 0]) >= 2 and content["device"]
     except OSError as error:
-        raise SettingsError(f"device.profile: cannot read {path}: {error.strerror}") from error
+        raise SettingsError(f"{setting}: cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise SettingsError(f"device.profile: {path} is not a profile file") from error
+        raise SettingsError(f"{setting}: {path} is not a profile file") from error
     if not usable:
-        raise SettingsError(f"device.profile: {path} holds fewer than two prefill times")
+        raise SettingsError(f"{setting}: {path} holds fewer than two prefill times")
     return Profile(path, content, hashlib.sha256(raw).hexdigest())
+
+
+def require_model(profile: Profile, point: PointSettings) -> None:
+    """Raise SettingsError for a profile of another model: its times say nothing of this one."""
+    measured, name = profile.content.get("model"), shape_of(point).name
+    if measured != name:
+        raise SettingsError(f"{profile.path} is a profile of {measured}, and model={point.model.name} is {name}")
 
 
 def profile_of(point: PointSettings, tell: Callable[[str], None], cache: Path = CACHE) -> Profile:

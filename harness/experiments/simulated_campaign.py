@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.assembly.least_cost_of import least_cost_of
 from harness.assembly.reading import SettingsError
+from harness.assembly.simulated_device import device_model
 from harness.experiments.bound_store import add_bounds, bound_key, read_bounds
 from harness.experiments.campaign import OutputSettings, tell
 from harness.experiments.job_runner import JobRunner, Kind
@@ -15,6 +17,7 @@ from harness.experiments.simulated_store import SimulatedPoint, add_simulated, r
 from harness.experiments.solve_bound import BoundTask, solve_or_fail
 from harness.measurement.bound import Bound
 from harness.measurement.store import StoreError
+from workloads.length_scale import effective_tokens
 
 
 class SimulatedCampaign:
@@ -38,7 +41,9 @@ class SimulatedCampaign:
 
     def run(self, points: Sequence[Prepared]) -> dict[str, SimulatedPoint]:
         """Those that are there at the end, by id. Raises SettingsError for a store that is damaged."""
-        there = {} if self._output.redo else _read(self._folder)
+        there = _read(self._folder)
+        if self._output.redo:
+            there = {}
         todo = [ready for ready in points if ready.point not in there]
         if len(todo) < len(points):
             tell(f"{len(points) - len(todo)} of {len(points)} points are finished already")
@@ -56,15 +61,12 @@ class SimulatedCampaign:
     def bound(self, points: Sequence[Prepared], batch_tokens: int) -> None:
         """Solve the bounds that are not there yet, one for all systems under one load. batch_tokens: trace tokens.
 
-        Raises SettingsError for a point whose tasks are larger, or a store that is damaged.
+        Raises SettingsError for a store that is damaged.
         """
-        for ready in points:
-            system = ready.settings.system
-            most = max(system.token_bound or 0, system.chunk_tokens or 0)
-            if most > batch_tokens:
-                raise SettingsError(f"bound.batch_tokens={batch_tokens} is below the {most} tokens of {system.series}")
         tasks = {bound_key(recorded_settings(ready)): ready for ready in points}
-        there = {} if self._output.redo else _read_bounds(self._folder, batch_tokens)
+        there = _read_bounds(self._folder, batch_tokens)
+        if self._output.redo:
+            there = {}
         todo = [BoundTask(key, ready, batch_tokens) for key, ready in tasks.items() if key not in there]
         kind = Kind(
             "bounds",
@@ -76,6 +78,23 @@ class SimulatedCampaign:
         )
         if not self._runner.stopped:
             self._runner.run(todo, kind)
+
+
+def require_worlds(points: Sequence[Prepared], batch_tokens: int | None) -> None:
+    """Raise SettingsError for a device model or a bound that cannot be: told before hours are spent.
+
+    batch_tokens: largest batch or chunk the bounds hold for, in trace tokens; None = none is solved.
+    """
+    worlds = {repr((point.system, point.model, point.device)): point for point in (one.settings for one in points)}
+    for point in worlds.values():
+        device_model(point)
+        if batch_tokens is not None:
+            most = max(point.system.token_bound or 0, point.system.chunk_tokens or 0)
+            if most > batch_tokens:
+                raise SettingsError(
+                    f"bound.batch_tokens={batch_tokens} is below the {most} tokens of {point.system.series}"
+                )
+            least_cost_of(point, effective_tokens(batch_tokens, point.model.length_scale))
 
 
 def _read(folder: Path) -> dict[str, SimulatedPoint]:

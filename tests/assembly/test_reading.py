@@ -19,6 +19,7 @@ class Outer:
     kind: Literal["a", "b"] = "a"
     tasks: dict[str, Inner] | None = None
     bins: tuple[Inner, ...] = ()
+    curve: tuple[float, ...] = ()
     on: bool = False
 
     def __post_init__(self) -> None:
@@ -48,6 +49,7 @@ def test_reads_nested_values_and_turns_whole_numbers_into_floats() -> None:
         ({"kind": "c"}, "outer.kind must be one of a, b, got 'c'"),
         ({"tasks": {"t": {"ttft": 1}}}, "unknown setting outer.tasks.t.ttft"),
         ({"tasks": {"t": {"ttft_s": "x"}}}, "outer.tasks.t.ttft_s must be a number"),
+        ({"curve": [1, float("nan")]}, "outer.curve[1] must be a finite number, got nan"),
         ({"bins": {"ttft_s": 1}}, "outer.bins must be a list"),
         ({"kind": "b"}, "outer: kind b needs on"),
         ({"on": 1}, "outer.on must be true or false"),

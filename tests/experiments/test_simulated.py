@@ -1,6 +1,7 @@
 """Simulated points: kept in one store, the same bytes for the same seeds, resumable, walked back by `show`."""
 
 import json
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,61 @@ def test_the_device_runs_on_a_profile_of_its_own_apart_from_the_predictors(tmp_p
     assert recorded_settings(ready[2])["input"]["device_profile_sha256"] != ready[2].given.profile_digest
     with pytest.raises(SettingsError, match=r"model=roofline conflicts with device\.simulation\.profile"):
         prepared(f"device.simulation.profile={measured}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("device.simulation.round_s=1e300",), "device.simulation.round_s must be at most 1e+06"),
+        (("device.simulation.rounds=poll", "device.simulation.poll_s=1e-12"), "poll_s must be at least 1e-09"),
+        (("device=a800_envelope", "device.simulation.rounds=operator"), "rounds=operator conflicts with model=curve"),
+        (("cells=3",), "cells must be a list of axes"),
+        (("model.checkpoint=nowhere",), "model nowhere is neither a folder nor one of"),
+        (("model.tensor_parallel=3",), "32 query heads do not divide into 3 ranks"),
+        (("device.simulation.noise_cv=0.1",), "a bound needs device.simulation.noise_cv=0"),
+        (("bound.batch_tokens=1024", "system=flowprefill"), "bound.batch_tokens=1024 is below the 2048 tokens of"),
+        (("device=cpu_simulated", "bound=null"), "is a profile of cpu_demo, and model=llama3_8b is llama3_8b"),
+        (
+            ("device=cpu_simulated", "model=cpu_demo", "device.simulation.profile=no.json"),
+            "device.simulation.profile: cannot read no.json",
+        ),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_simulated(tmp_path: Path, overrides: tuple[str, ...], words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        run(tmp_path, *overrides)
+    assert words in str(caught.value)
+    assert not (tmp_path / "raw").exists()
+
+
+def test_a_damaged_store_is_told_before_anything_is_simulated_anew(tmp_path: Path) -> None:
+    store = tmp_path / "raw" / "sim_smoke" / POINTS
+    store.parent.mkdir(parents=True)
+    store.write_bytes(b"no gzip")
+    with pytest.raises(SettingsError, match="is damaged"):
+        run(tmp_path, "output.redo=true")
+
+
+def test_what_cannot_be_kept_is_told_and_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    runner = JobRunner(OutputSettings(results="", workers=1))
+    assert runner.run([2], Kind("numbers", _halve, str, lambda _: 1.0, str, full)) == {"2": 1.0}
+    assert runner.status == 1
+    assert "1 numbers could not be kept: [Errno 28] No space left on device" in capsys.readouterr().err
+
+
+def _pressed_twice(number: int) -> float:
+    for _ in range(2 * (number == 4)):
+        signal.raise_signal(signal.SIGINT)
+    return number / 2
+
+
+def test_a_second_interrupt_ends_the_job_under_way_in_this_process(capsys: pytest.CaptureFixture[str]) -> None:
+    kept: dict[str, float] = {}
+    kind = Kind("numbers", _pressed_twice, str, lambda _: 1.0, str, kept.update)
+    runner = JobRunner(OutputSettings(results="", workers=1))
+    assert runner.run([2, 4, 6], kind) == kept == {"2": 1.0}
+    assert runner.status == 130
+    assert "stopped: 1 of 3 numbers are kept" in capsys.readouterr().err
