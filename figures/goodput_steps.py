@@ -46,8 +46,9 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     there = inputs.results.has(inputs.experiment)
     limits = bound_max_goodput(inputs.results.table(inputs.experiment)) if there else pd.DataFrame()
     if limits.empty:
-        return steps.assign(clairvoyant_rate_scale=math.nan)
-    return steps.merge(limits.drop(columns="clairvoyant_open"), how="left", on=list(CONDITION))
+        return steps.assign(clairvoyant_rate_scale=math.nan, clairvoyant_open="")
+    joined = steps.merge(limits, how="left", on=list(CONDITION))
+    return joined.assign(clairvoyant_open=joined["clairvoyant_open"].fillna(""))
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -78,6 +79,11 @@ def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
     if not math.isnan(limit):
         axes.axhline(limit, color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)
         reach = max(reach, limit)
+        sign = {"above_highest": "≥ ", "below_lowest": "< "}.get(str(rows["clairvoyant_open"].iloc[0]), "")
+        axes.annotate(
+            f"{sign}{limit:.3g}", (-0.57, limit), xytext=(0, 5), textcoords="offset points", ha="left", va="bottom",
+            fontsize=7.5, color="#555555", zorder=6,
+        )  # fmt: skip
     for place, row in enumerate(rows.sort_values("step").to_dict("records")):
         colour, hatch = STEP_LOOKS[int(row["step"])]
         value, low, high = (float(row[f"max_goodput_{end}rate_scale"]) for end in ("", "low_", "high_"))
