@@ -157,7 +157,9 @@ class Clients:
         if self._give_up_slo_multiple is None or slo_ns is None:
             return None
         seq = self._heap.number()
-        at_ns = request.due_ns + round(self._give_up_slo_multiple * slo_ns)
+        waits_ns = round(self._give_up_slo_multiple * slo_ns)
+        # The engine cannot hear of it before it has the request.
+        at_ns = request.due_ns + max(waits_ns, self._arrival_delay_ns + 1)
         self._heap.put(Cancelled(at_ns, seq, request.request_id))
         return seq
 

@@ -124,6 +124,14 @@ def test_a_request_reaches_the_engine_later_than_it_is_due() -> None:
     assert late == [19_000]
 
 
+def test_who_gives_up_on_the_way_is_cancelled_once_the_engine_has_the_request() -> None:
+    settings = SimulationSettings(arrival_delay_s=10_000 * NS)
+    requests = (asked("A", 0, 100, slo_ns=None), asked("B", 0, 100, slo_ns=5_000))
+    result = run(*requests, of=scheduler(FCFS()), settings=settings, give_up_slo_multiple=1)
+    assert statuses(result) == {"A": "ok", "B": "gave_up"}
+    assert result.ended_at_ns == 110_000  # B was never computed
+
+
 def test_a_poll_sees_events_at_its_ticks_only() -> None:
     result = run(*LONG_THEN_URGENT, settings=SimulationSettings(rounds="poll", poll_s=40_000 * NS, round_s=100 * NS))
     # A begins at 0 + 100. B is seen at 40 000, A stops at 50 100, which is seen at 80 000; B runs from 80 100 to
