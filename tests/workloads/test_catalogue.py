@@ -35,8 +35,8 @@ def conf_slo(name):
 
 def test_every_workload_the_readme_names_has_a_file():
     assert set(WORKLOADS) == {
-        "sample", "sample_resampled", "synthetic", "azure_code", "azure_conv", "azure_2024", "mooncake", "qwen", "qwen_lengths",
-        "burstgpt", "csv",
+        "sample", "sample_resampled", "synthetic", "azure_code", "azure_conv", "azure_2024", "mooncake", "qwen",
+        "qwen_lengths", "burstgpt", "csv",
     }  # fmt: skip
 
 
