@@ -15,7 +15,7 @@ from baselines.servers.launch import LaunchSettings, ServerName
 from baselines.servers.ports import free_port
 from baselines.servers.process import ServerProcess
 from baselines.servers.process_table import title
-from engine.torch_backend.checkpoint import write_checkpoint
+from engine.torch_backend.checkpoint_folder import write_checkpoint
 from harness.loadgen.settings import SLOStyle, Target
 from harness.loadgen.warmup import wait_until_ready
 
