@@ -11,12 +11,12 @@ Times are CPU time of the calling thread, so that other work on the machine does
 import gc
 import random
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 
 from engine.core.batch import Task
 from engine.core.clock import NS_PER_MS, NS_PER_S
+from engine.core.command_line import OneSentenceParser
 from engine.core.commands import Pause, ReleaseKV, Start
 from engine.core.events import Arrival, Cancelled, Completion, Event, KVReleased, Output
 from engine.core.request import Request
@@ -110,7 +110,9 @@ def row(what: str, live: int, samples_ns: list[int], note: str = "") -> str:
 
 
 def main() -> int:
-    calls = int(sys.argv[1]) if len(sys.argv) > 1 else CALLS
+    parser = OneSentenceParser(prog="python -m bench.scheduling_call", description=__doc__)
+    parser.add_argument("calls", type=int, nargs="?", default=CALLS, help=f"calls of each kind (default {CALLS})")
+    calls = max(1, parser.parse_args().calls)
     print(f"{'call':<22}{'live':>8}{'median ms':>12}{'p99 ms':>10}{'max ms':>10}")
     for live in LIVE:
         bench = Bench(live)
