@@ -107,7 +107,7 @@ def test_a_class_without_an_slo_is_told_before_anything_is_measured(tmp_path: Pa
 
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     for arguments, words in (
-        (("system=flowprefil",), "system has no option 'flowprefil'; it has: chunked_prefill"),
+        (("system=flowprefil",), "system has no option 'flowprefil'; it has: authors_fork, chunked_prefill"),
         (("load.rate_scale=0",), "load.rate_scale must be above 0"),
         (("workload=azure_code", "workload.path=no.csv"), "there is no file no.csv"),
         (("load.rate_scale=1e300",), "load.rate_scale must be at most 1e+06, got 1e+300"),
