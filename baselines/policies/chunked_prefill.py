@@ -12,12 +12,16 @@ from engine.scheduling.batching import Fits
 
 
 class ChunkBatching:
-    """Fills a budget of tokens in order; the last request taken gives only as many tokens as are left."""
+    """Fills a budget of tokens in order; the last request taken gives only as many tokens as are left.
 
-    def __init__(self, chunk_tokens: int) -> None:
+    overtake: whether a request behind one that does not fit in memory may take its place.
+    """
+
+    def __init__(self, chunk_tokens: int, overtake: bool = True) -> None:
         if chunk_tokens < 1:
             raise ValueError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
         self._chunk_tokens = chunk_tokens
+        self._overtake = overtake
 
     def select(
         self,
@@ -34,8 +38,8 @@ class ChunkBatching:
                 continue
             tried = [*shares, Share(item, min(item.new_tokens, room))]
             if not fits(tried):
-                if not shares:
-                    return ()
+                if not shares or not self._overtake:
+                    break
                 continue
             shares = tried
             room -= tried[-1].tokens

@@ -7,15 +7,14 @@ between steps. The first prompt for which there is no memory ends the admission.
 
 The two differ in what is not here: vLLM puts decodes into the same step, SGLang runs steps of prefills first; their
 prefix caches; their default budgets. And from `chunked_prefill` they differ where the order is not that of arrival:
-a long prompt, once begun, is not overtaken between its chunks.
+a long prompt, once begun, is not overtaken between its chunks. The rule is `BegunFirst` order with
+`ChunkBatching(budget, overtake=False)`.
 """
 
-import collections.abc as c
 import dataclasses
 from operator import attrgetter
 
-from engine.core.ports import ItemState, Plan, Policy, Predictor, Share, View, WorkItem
-from engine.scheduling.batching import Fits
+from engine.core.ports import ItemState, Plan, Policy, View, WorkItem
 
 _ARRIVAL = attrgetter("tie")
 
@@ -31,37 +30,6 @@ class BegunFirst:
         plan = self._inner.plan(view, now_ns)
         begun = sorted((item for item in plan.order if _has_begun(item)), key=_ARRIVAL)
         return dataclasses.replace(plan, order=[*begun, *(item for item in plan.order if not _has_begun(item))])
-
-
-class StepBudget:
-    """Fills a budget of tokens in order, for an order in which what has begun comes first."""
-
-    def __init__(self, step_tokens: int) -> None:
-        if step_tokens < 1:
-            raise ValueError(f"step_tokens must be at least 1, got {step_tokens}")
-        self._step_tokens = step_tokens
-
-    def select(
-        self,
-        order: c.Sequence[WorkItem],
-        fits: Fits,
-        predictor: Predictor,  # noqa: ARG002 - the Batching protocol
-        now_ns: int,  # noqa: ARG002
-    ) -> c.Sequence[Share]:
-        """Shares that sum to at most the budget; none overtakes one that does not fit in memory."""
-        shares: list[Share] = []
-        room = self._step_tokens
-        for item in order:
-            if item.state is not ItemState.WAITING:
-                continue
-            tried = [*shares, Share(item, min(item.new_tokens, room))]
-            if not fits(tried):
-                break
-            shares = tried
-            room -= tried[-1].tokens
-            if room == 0:
-                break
-        return shares
 
 
 def _has_begun(item: WorkItem) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 from baselines.policies.chunked_prefill import ChunkBatching
 from baselines.policies.distserve import TokenLimitedBatching
 from baselines.policies.request_restart import RequestRestart
-from baselines.policies.step_rules import BegunFirst, StepBudget
+from baselines.policies.step_rules import BegunFirst
 from engine.core.ports import Batching, Policy, Predictor
 from engine.scheduling.batching import NoBatching, SLOAwareBatching
 from engine.scheduling.policies.edf import EDF
@@ -30,8 +30,8 @@ BATCHINGS: Final[Mapping[str, Callable[[EngineSettings], Batching]]] = {
     "slo_aware": lambda settings: SLOAwareBatching(settings.alpha, settings.token_bound),
     "token_limited": lambda settings: TokenLimitedBatching(settings.token_bound),
     "chunked": lambda settings: ChunkBatching(settings.chunk_tokens),
-    "vllm_like": lambda settings: StepBudget(settings.chunk_tokens),
-    "sglang_like": lambda settings: StepBudget(settings.chunk_tokens),
+    "vllm_like": lambda settings: ChunkBatching(settings.chunk_tokens, overtake=False),
+    "sglang_like": lambda settings: ChunkBatching(settings.chunk_tokens, overtake=False),
 }
 ORDER_OF_STEPS: Final[Mapping[str, Callable[[Policy], Policy]]] = {"vllm_like": BegunFirst, "sglang_like": BegunFirst}
 """What a batching rule that is a whole step rule makes of the policy's order."""

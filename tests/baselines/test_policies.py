@@ -7,7 +7,7 @@ import pytest
 from baselines.policies.chunked_prefill import ChunkBatching
 from baselines.policies.distserve import TokenLimitedBatching, distserve_order
 from baselines.policies.request_restart import RequestRestart
-from baselines.policies.step_rules import BegunFirst, StepBudget
+from baselines.policies.step_rules import BegunFirst
 from engine.core.ports import Batching, ItemState, OnPreempt, Share, WorkItem
 from engine.scheduling.policies.edf import EDF
 from engine.scheduling.policies.fcfs import FCFS
@@ -112,17 +112,17 @@ def test_restart_wraps_any_policy() -> None:
 
 def test_a_step_budget_goes_in_order_and_cuts_the_last() -> None:
     items = [item(1, tokens=30, context=64), item(2, tokens=30), item(3, tokens=100), item(4, tokens=5)]
-    assert taken(StepBudget(100), *items) == [(1, 30), (2, 30), (3, 40)]
-    assert taken(StepBudget(20), *items) == [(1, 20)]
-    assert taken(StepBudget(165), *items) == [(1, 30), (2, 30), (3, 100), (4, 5)]
+    assert taken(ChunkBatching(100, overtake=False), *items) == [(1, 30), (2, 30), (3, 40)]
+    assert taken(ChunkBatching(20, overtake=False), *items) == [(1, 20)]
+    assert taken(ChunkBatching(165, overtake=False), *items) == [(1, 30), (2, 30), (3, 100), (4, 5)]
 
 
 def test_nobody_overtakes_a_prompt_that_does_not_fit_in_the_step() -> None:
     items = [item(1, tokens=30), item(2, tokens=30), item(3, tokens=5)]
-    assert taken(StepBudget(100), *items, fits=but_not(2)) == [(1, 30)]
-    assert taken(StepBudget(100), *items, fits=but_not(1)) == []
+    assert taken(ChunkBatching(100, overtake=False), *items, fits=but_not(2)) == [(1, 30)]
+    assert taken(ChunkBatching(100, overtake=False), *items, fits=but_not(1)) == []
     waiting = [items[0], item(2, tokens=9, state=ItemState.PREEMPTED), items[2]]
-    assert taken(StepBudget(100), *waiting) == [(1, 30), (3, 5)]
+    assert taken(ChunkBatching(100, overtake=False), *waiting) == [(1, 30), (3, 5)]
 
 
 def test_what_has_begun_comes_before_what_is_more_urgent() -> None:
@@ -146,7 +146,7 @@ def test_what_has_begun_comes_before_what_is_more_urgent() -> None:
 )
 def test_steps_of_a_server_finish_what_they_began(policy: FCFS | EDF, runs: list[str]) -> None:
     """A of 250 tokens is under way in steps of 100 when B (75), C (35) and D (40) come: they ride with its last one."""
-    rig = Rig(NonPreemptive(BegunFirst(policy)), StepBudget(100))
+    rig = Rig(NonPreemptive(BegunFirst(policy)), ChunkBatching(100, overtake=False))
     rig.arrive(request("A", 250, slo_ns=500 * MS))
     rig.arrive(
         request("B", 75, slo_ns=300 * MS, at_ns=1),
@@ -159,9 +159,9 @@ def test_steps_of_a_server_finish_what_they_began(policy: FCFS | EDF, runs: list
     rig.check_baseline()
 
 
-@pytest.mark.parametrize("rule", [ChunkBatching, TokenLimitedBatching, StepBudget])
+@pytest.mark.parametrize("rule", [ChunkBatching, TokenLimitedBatching])
 def test_bounds_below_one_token_are_refused(
-    rule: type[ChunkBatching] | type[TokenLimitedBatching] | type[StepBudget],
+    rule: type[ChunkBatching] | type[TokenLimitedBatching],
 ) -> None:
     with pytest.raises(ValueError, match="must be at least 1, got 0"):
         rule(0)

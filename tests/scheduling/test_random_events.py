@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from baselines.policies.chunked_prefill import ChunkBatching
 from baselines.policies.distserve import TokenLimitedBatching, distserve_order
 from baselines.policies.request_restart import RequestRestart
-from baselines.policies.step_rules import BegunFirst, StepBudget
+from baselines.policies.step_rules import BegunFirst
 from engine.core.batch import Task
 from engine.core.ports import Batching, Policy
 from engine.core.request import Request
@@ -62,7 +62,7 @@ SYSTEMS: dict[str, Callable[[], tuple[Policy, Batching]]] = {
     "distserve": lambda: (distserve_order(), TokenLimitedBatching(64)),
     "chunked": lambda: (NonPreemptive(SlackEDF()), ChunkBatching(16)),
     "chunked and paused": lambda: (SlackEDF(), ChunkBatching(24)),
-    "server steps": lambda: (NonPreemptive(BegunFirst(EDF())), StepBudget(16)),
+    "server steps": lambda: (NonPreemptive(BegunFirst(EDF())), ChunkBatching(16, overtake=False)),
     "restart": lambda: (RequestRestart(SlackEDF()), SLOAwareBatching(0.1, 64)),
     "restart of chunks": lambda: (RequestRestart(SRPT()), ChunkBatching(16)),
 }
