@@ -16,13 +16,14 @@ def record(
     max_tokens: int = 1,
     tbt_max_ms: int | None = None,
     tbt_slo_ms: int | None = None,
+    prompt_tokens: int = 100,
     **other: object,
 ) -> RequestRecord:
     """A request whose first token came `ttft_ms` after it was due; sent `lag_ms` late."""
     return RequestRecord(
         request_id=request_id,
         task=task,
-        prompt_tokens=100,
+        prompt_tokens=prompt_tokens,
         max_tokens=max_tokens,
         ttft_slo_ns=None if slo_ms is None else slo_ms * NS_PER_MS,
         tbt_slo_ns=None if tbt_slo_ms is None else tbt_slo_ms * NS_PER_MS,
