@@ -53,6 +53,7 @@ class Application:
                 web.post("/v1/completions", self._completions),
                 web.post("/v1/chat/completions", self._chat),
                 web.get("/v1/models", self._models),
+                web.get("/v1/models/{model:.+}", self._one_model),
                 web.get("/health", self._health),
                 web.get("/metrics", self._metrics_page),
                 web.get("/report", self._report),
@@ -145,15 +146,22 @@ class Application:
 
     async def _models(self, request: web.Request) -> web.Response:
         del request
-        service = self._known()
-        entry = {
+        return web.json_response({"object": "list", "data": [self._entry(self._known())]})
+
+    async def _one_model(self, request: web.Request) -> web.Response:
+        service, asked = self._known(), request.match_info["model"]
+        if asked not in service.reader.limits.models:
+            raise ApiError(404, f"model {asked!r} is not served here; {service.model!r} is", "model")
+        return web.json_response(self._entry(service))
+
+    def _entry(self, service: Service) -> dict[str, Any]:
+        return {
             "id": service.model,
             "object": "model",
             "created": self._started_at_s,
             "owned_by": "flowprefill",
             "max_model_len": service.reader.limits.max_context_tokens,
         }
-        return web.json_response({"object": "list", "data": [entry]})
 
     async def _health(self, request: web.Request) -> web.Response:
         del request

@@ -98,6 +98,10 @@ def test_models_and_health(server: ServerProcess) -> None:
     status, body = server.call("GET", "/v1/models")
     assert status == 200
     assert [(m["id"], m["max_model_len"]) for m in body["data"]] == [("cpu_demo", 1000)]
+    assert server.call("GET", "/v1/models/cpu_demo") == (200, body["data"][0])
+    status, body = server.call("GET", "/v1/models/some/folder")
+    assert (status, body["error"]["param"]) == (404, "model")
+    assert "model 'some/folder' is not served here" in body["error"]["message"]
     assert server.call("GET", "/health") == (200, {"status": "ok"})
 
 
