@@ -36,6 +36,20 @@ class _Held:
     discarded: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the executing task is; two looks that are equal saw no boundary passed between them.
+
+    executed_ns: of the stretches before this one. operator: the one under way.
+    """
+
+    task_id: int
+    request_ids: tuple[str, ...]
+    executed_ns: int
+    cursor: int
+    operator: str
+
+
 class TorchExecutor:
     """Obeys commands with real work (`engine.core.ports.Executor`).
 
@@ -88,6 +102,15 @@ class TorchExecutor:
             for command in commands:
                 self._obey(command)
 
+    def progress(self) -> Progress | None:
+        """Where the executing task stands; None when nothing executes. From any thread, without waiting."""
+        held = self._executing
+        if held is None:
+            return None
+        program = held.program
+        cursor = -1 if program is None else program.cursor
+        return Progress(held.task.task_id, tuple(held.requests), held.executed_ns, cursor, _doing(program))
+
     def close(self) -> None:
         """Stop at the next boundary and end the thread. Nothing is emitted afterwards."""
         with self._changed:
@@ -127,12 +150,22 @@ class TorchExecutor:
             for request_id, request in requests.items():
                 if request_id not in self.cache.holders:
                     self.cache.allocate(request_id, request.total_tokens)
-        except (KVExhaustedError, KeyError) as error:
-            reason = str(error) if isinstance(error, KVExhaustedError) else f"request {error.args[0]} is not registered"
-            self._emit(Failed(self._clock.now_ns(), 0, task.task_id, reason))
+        except KeyError as error:
+            self._refuse(task, f"request {error.args[0]} is not registered")
+            return
+        except KVExhaustedError as error:
+            self._refuse(task, str(error))
+            return
+        except (RuntimeError, MemoryError) as error:
+            # torch has no narrower error for memory that is not there, on a CPU.
+            log.exception("task %d got no KV blocks", task.task_id)
+            self._refuse(task, f"{type(error).__name__}: {error}")
             return
         held = self._held[task.task_id] = _Held(task, requests)
         self._execute(held)
+
+    def _refuse(self, task: Task, reason: str) -> None:
+        self._emit(Failed(self._clock.now_ns(), 0, task.task_id, reason))
 
     def _execute(self, held: _Held) -> None:
         if self._executing is not None:
@@ -251,3 +284,10 @@ class TorchExecutor:
                 self._emit(Preempted(now_ns, 0, task_id, held.executed_ns, held.program.cursor))
             if finished or held.discarded:
                 self._drop(held)
+
+
+def _doing(program: Program | None) -> str:
+    if program is None:
+        return "planning"
+    cursor = program.cursor
+    return program.operators[cursor].name if cursor < len(program.operators) else "the end"

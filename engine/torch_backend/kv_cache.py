@@ -64,13 +64,17 @@ class KVCache:
         if request_id in self._tables:
             raise ValueError(f"request {request_id} holds KV blocks already")
         blocks = self._pool.take(-(-tokens // self.block_tokens))
+        try:
+            self._tables[request_id] = self._table_of(blocks)
+        except BaseException:
+            self._pool.give_back(blocks)  # the device had no room for the index: nobody would free them
+            raise
+
+    def _table_of(self, blocks: tuple[int, ...]) -> _Table:
         if blocks[-1] - blocks[0] + 1 == len(blocks) and blocks == tuple(sorted(blocks)):
-            table = _Table(blocks, blocks[0] * self.block_tokens, None)
-        else:
-            starts = torch.tensor(blocks, dtype=torch.long).unsqueeze(1) * self.block_tokens
-            index = (starts + torch.arange(self.block_tokens)).flatten().to(self._device)
-            table = _Table(blocks, None, index)
-        self._tables[request_id] = table
+            return _Table(blocks, blocks[0] * self.block_tokens, None)
+        starts = torch.tensor(blocks, dtype=torch.long).unsqueeze(1) * self.block_tokens
+        return _Table(blocks, None, (starts + torch.arange(self.block_tokens)).flatten().to(self._device))
 
     def free(self, request_id: str) -> None:
         """Take a request's blocks back; nothing happens when it holds none."""

@@ -38,15 +38,13 @@ class Program:
     def run(self, gate: Gate) -> bool:
         """Go on until the end (True) or until the gate stops it before an operator (False). For a CPU."""
         index = self.cursor
-        try:
-            for step, boundary in zip(self._steps[index:], self._boundary[index:], strict=True):
-                if boundary and gate.stop_index <= index:
-                    return False
-                step()
-                index += 1
-            return True
-        finally:
-            self.cursor = index
+        for step, boundary in zip(self._steps[index:], self._boundary[index:], strict=True):
+            if boundary and gate.stop_index <= index:
+                return False
+            step()
+            # Kept up to date, not only at the end: the watchdog reads it meanwhile.
+            self.cursor = index = index + 1
+        return True
 
     def launch(self, gate: Gate, window: LaunchWindow, predicted_ns: Callable[[Operator], int]) -> bool:
         """As `run`, on a device that works behind the host: the cursor moves as operators are launched.
