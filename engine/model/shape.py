@@ -35,6 +35,7 @@ class ModelShape:
     qkv_bias: the q, k and v projections add a bias.
     experts: how many a layer's MLP chooses from, 0 = a dense MLP of intermediate_size. experts_per_token: how many
     compute each token. moe_intermediate_size: inner size of one expert. Every layer has the same layout.
+    normalized_experts: the weights of a token's experts add up to 1.
     architecture: the config's class name.
     """
 
@@ -58,6 +59,12 @@ class ModelShape:
     experts_per_token: int = 0
     moe_intermediate_size: int = 0
     architecture: str = LLAMA
+    normalized_experts: bool = False
+
+    @property
+    def qk_norm(self) -> bool:
+        """Whether queries and keys are normed head by head."""
+        return self.architecture in (QWEN3, QWEN3_MOE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ class _Experts:
     experts: int = 0
     per_token: int = 0
     intermediate_size: int = 0
+    normalized: bool = False
 
 
 def read_shape(folder: Path, name: str | None = None) -> ModelShape:
@@ -109,6 +117,7 @@ def read_shape(folder: Path, name: str | None = None) -> ModelShape:
         experts_per_token=mixture.per_token,
         moe_intermediate_size=mixture.intermediate_size,
         architecture=architecture,
+        normalized_experts=mixture.normalized,
     )
 
 
@@ -160,7 +169,8 @@ def _experts(config: dict[str, Any], path: Path) -> _Experts:
     per_token = _integer(config, "num_experts_per_tok", path)
     if per_token > experts:
         raise ModelLoadError(f"{path}: num_experts_per_tok {per_token} is more than the {experts} experts of a layer")
-    return _Experts(experts, per_token, _integer(config, "moe_intermediate_size", path))
+    normalized = bool(config.get("norm_topk_prob", False))
+    return _Experts(experts, per_token, _integer(config, "moe_intermediate_size", path), normalized)
 
 
 def _integer(config: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:

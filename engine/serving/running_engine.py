@@ -27,7 +27,7 @@ from engine.torch_backend.event_queue import EventQueue
 from engine.torch_backend.executor import TorchExecutor
 from engine.torch_backend.kv_cache import KVMemoryError
 from engine.torch_backend.models.catalogue import load_model
-from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.settings import ExecutorSettings
 
 LOG = logging.getLogger("engine")
@@ -105,7 +105,7 @@ def _open_log(settings: EngineSettings, held: ExitStack) -> TextIO | None:
         raise SettingsError(f"--decision-log {settings.decision_log}: cannot be written ({error.strerror})") from error
 
 
-def _load(settings: EngineSettings) -> Llama:
+def _load(settings: EngineSettings) -> Decoder:
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -126,7 +126,7 @@ def _executor_settings(settings: EngineSettings) -> ExecutorSettings:
     )
 
 
-def _executor(model: Llama, settings: EngineSettings, clock: MonotonicClock, events: EventQueue) -> TorchExecutor:
+def _executor(model: Decoder, settings: EngineSettings, clock: MonotonicClock, events: EventQueue) -> TorchExecutor:
     try:
         return TorchExecutor(model, _executor_settings(settings), clock, events.put)
     except KVMemoryError as error:

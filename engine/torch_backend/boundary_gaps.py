@@ -11,7 +11,7 @@ from engine.core.batch import Task, TaskKind
 from engine.core.clock import Clock
 from engine.model.segments import segments_of
 from engine.torch_backend.kv_cache import KVCache
-from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.program import plan_program
 from engine.torch_backend.sampling import SamplingSettings
 from engine.torch_backend.settings import ExecutorSettings
@@ -19,7 +19,7 @@ from engine.torch_backend.task_state import build_state
 
 
 def boundary_gaps_ns(
-    model: Llama,
+    model: Decoder,
     settings: ExecutorSettings,
     clock: Clock,
     prompt: Sequence[int],
@@ -44,7 +44,7 @@ def boundary_gaps_ns(
 
 
 def _one_run_ns(
-    model: Llama, settings: ExecutorSettings, clock: Clock, prompt: Sequence[int], chunk_tokens: int | None
+    model: Decoder, settings: ExecutorSettings, clock: Clock, prompt: Sequence[int], chunk_tokens: int | None
 ) -> list[int]:
     cache = KVCache(
         model.shape, -(-len(prompt) // settings.block_tokens), settings.block_tokens, model.device, model.dtype
@@ -73,6 +73,6 @@ def _one_run_ns(
     return gaps
 
 
-def _settle(model: Llama) -> None:
+def _settle(model: Decoder) -> None:
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)

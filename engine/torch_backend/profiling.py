@@ -21,7 +21,7 @@ from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.kv_cache import KVCache
 from engine.torch_backend.models.catalogue import load_model
-from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.program import Program, plan_program
 from engine.torch_backend.sampling import SamplingSettings
 from engine.torch_backend.task_state import build_state
@@ -49,7 +49,7 @@ OPERATOR_LENGTHS = (
 class Bench:
     """Runs single prefills of one model; the KV of the context is what it is, its values change no time."""
 
-    def __init__(self, model: Llama, max_tokens: int, granularity: Granularity = Granularity.OPERATOR) -> None:
+    def __init__(self, model: Decoder, max_tokens: int, granularity: Granularity = Granularity.OPERATOR) -> None:
         self._model = model
         self._granularity = granularity
         self._cache = KVCache(model.shape, -(-max_tokens // BLOCK_TOKENS), BLOCK_TOKENS, model.device, model.dtype)

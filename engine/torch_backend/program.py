@@ -9,7 +9,7 @@ import torch
 from engine.model.granularity import Granularity, TileSettings
 from engine.model.operators import PrefillPlan, plan_prefill
 from engine.torch_backend.gate import Gate, LaunchWindow
-from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.sampling import SamplingSettings, sample
 from engine.torch_backend.task_state import TaskState
 
@@ -70,7 +70,7 @@ Choice = tuple[SamplingSettings, torch.Generator | None]
 
 
 def plan_program(
-    model: Llama,
+    model: Decoder,
     state: TaskState,
     choices: Sequence[Choice],
     granularity: Granularity,
@@ -90,15 +90,10 @@ def plan_program(
 
 
 def _kernels(
-    plan: PrefillPlan, model: Llama, state: TaskState, choices: Sequence[Choice]
+    plan: PrefillPlan, model: Decoder, state: TaskState, choices: Sequence[Choice]
 ) -> Iterator[Callable[[], None]]:
     """What each operator of the plan runs, in its order."""
-    by_rows = {
-        "qkv_proj": model.qkv_proj,
-        "o_proj": model.o_proj,
-        "gate_up_proj": model.gate_up_proj,
-        "down_proj": model.down_proj,
-    }
+    by_rows = model.row_kernels()
     yield partial(model.embedding, state)
     for layer in range(plan.layers):
         for planned in plan.layer:
@@ -110,7 +105,7 @@ def _kernels(
         yield partial(_head, model, state, choices)
 
 
-def _head(model: Llama, state: TaskState, choices: Sequence[Choice]) -> None:
+def _head(model: Decoder, state: TaskState, choices: Sequence[Choice]) -> None:
     model.head(state)
     assert state.logits is not None
     state.sampled = sample(state.logits, choices)

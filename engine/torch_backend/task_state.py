@@ -16,7 +16,9 @@ class TaskState:
     token_ids: [rows]. cos, sin: [rows, 1, head_dim / 2]. slots: where the rows' keys and values go.
     hidden: [rows, hidden]; the residual stream, changed in place.
     queries: [rows, heads, head_dim]; rotated queries, then what they attended to.
-    middle: [rows, intermediate]; shares its memory with `queries`: the two are never live together.
+    middle: between the two operators of the MLP half: [rows, intermediate] the gated product; before experts
+        [rows, hidden] the normed rows, and with them `experts` and `expert_weights` [rows, experts of a token].
+        All of it shares its memory with `queries`: they are never live together.
     last_rows: [sequences that end their prompt], rows whose logits are wanted.
     """
 
@@ -29,6 +31,8 @@ class TaskState:
     hidden: torch.Tensor
     queries: torch.Tensor
     middle: torch.Tensor
+    experts: torch.Tensor
+    expert_weights: torch.Tensor
     last_rows: torch.Tensor
     logits: torch.Tensor | None = None
     sampled: torch.Tensor | None = None
@@ -65,8 +69,7 @@ def build_state(
     places = [cache.slots(s.request_id, span.start, span.stop) for s, span in zip(segments, spans, strict=True)]
     alone = len(segments) == 1
     hidden = torch.empty(rows, shape.hidden_size, device=device, dtype=dtype)
-    query_size = shape.heads * shape.head_dim
-    inner = torch.empty(rows * max(query_size, shape.intermediate_size), device=device, dtype=dtype)
+    queries, middle, experts, expert_weights = _inner(shape, rows, device, dtype)
     return TaskState(
         segments=segments,
         cache=cache,
@@ -75,9 +78,29 @@ def build_state(
         sin=sin[spans[0]] if alone else torch.cat([sin[span] for span in spans]),
         slots=places[0] if alone else torch.cat([_index(place, device) for place in places]),
         hidden=hidden,
-        queries=inner[: rows * query_size].view(rows, shape.heads, shape.head_dim),
-        middle=inner[: rows * shape.intermediate_size].view(rows, shape.intermediate_size),
+        queries=queries,
+        middle=middle,
+        experts=experts,
+        expert_weights=expert_weights,
         last_rows=torch.tensor([s.first_row + s.rows - 1 for s in segments if s.last], dtype=torch.long, device=device),
+    )
+
+
+def _inner(
+    shape: ModelShape, rows: int, device: torch.device, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, middle, experts and expert weights in one piece of memory."""
+    width = shape.hidden_size if shape.experts else shape.intermediate_size
+    query_size, chosen = shape.heads * shape.head_dim, shape.experts_per_token
+    per_index = torch.long.itemsize // dtype.itemsize  # elements an index takes the place of
+    indices = -(-rows * width // per_index) * per_index  # where they begin: aligned to their own size
+    weights = indices + rows * chosen * per_index
+    inner = torch.empty(max(rows * query_size, weights + rows * chosen), device=device, dtype=dtype)
+    return (
+        inner[: rows * query_size].view(rows, shape.heads, shape.head_dim),
+        inner[: rows * width].view(rows, width),
+        inner[indices:weights].view(torch.long).view(rows, chosen),
+        inner[weights : weights + rows * chosen].view(rows, chosen),
     )
 
 

@@ -9,7 +9,7 @@ from engine.core.clock import NS_PER_S
 from engine.model.granularity import TileSettings
 from engine.model.shape import ModelLoadError
 from engine.torch_backend.models.catalogue import load_model
-from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.settings import ExecutorSettings
 from harness.assembly.effective import EffectiveTokens
 from harness.assembly.reading import SettingsError, bounded
@@ -92,7 +92,7 @@ def _interleaved(
     ]
 
 
-def _load(point: PointSettings) -> Llama:
+def _load(point: PointSettings) -> Decoder:
     model = point.model
     try:
         return load_model(model.checkpoint, point.device.kind, model.dtype, model.dummy_weights, model.weights_seed)

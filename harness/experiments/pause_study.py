@@ -17,7 +17,7 @@ from engine.core.events import Completion, Event, Failed, Preempted
 from engine.torch_backend.boundary_gaps import boundary_gaps_ns
 from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.executor import TorchExecutor
-from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.payload import Payload
 from engine.torch_backend.sampling import SamplingSettings
 from engine.torch_backend.settings import ExecutorSettings
@@ -43,7 +43,7 @@ class PauseStudy:
     """
 
     def __init__(
-        self, model: Llama, settings: ExecutorSettings, prompts: Sequence[tuple[int, ...]], chunk_tokens: int | None
+        self, model: Decoder, settings: ExecutorSettings, prompts: Sequence[tuple[int, ...]], chunk_tokens: int | None
     ) -> None:
         self._model = model
         self._settings = settings

@@ -12,8 +12,9 @@ from engine.model.granularity import Granularity, TileSettings
 from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.kv_cache import KVCache
-from engine.torch_backend.models.llama import Llama
-from engine.torch_backend.models.weights import RandomWeights, tensor_sizes
+from engine.torch_backend.models.decoder import Decoder
+from engine.torch_backend.models.tensors import list_tensors
+from engine.torch_backend.models.weight_sources import RandomWeights
 from engine.torch_backend.program import Program, plan_program
 from engine.torch_backend.sampling import SamplingSettings
 from engine.torch_backend.task_state import build_state
@@ -26,7 +27,7 @@ def prompt(length: int, seed: int = 1, vocabulary: int = 512) -> list[int]:
     return torch.randint(2, vocabulary, (length,), generator=generator).tolist()
 
 
-def new_cache(model: Llama, blocks: int = 64, block_tokens: int = 8) -> KVCache:
+def new_cache(model: Decoder, blocks: int = 64, block_tokens: int = 8) -> KVCache:
     cache = KVCache(model.shape, blocks, block_tokens, model.device, model.dtype)
     for tensor in (*cache.keys, *cache.values):
         tensor.zero_()
@@ -34,7 +35,7 @@ def new_cache(model: Llama, blocks: int = 64, block_tokens: int = 8) -> KVCache:
 
 
 def plan(
-    model: Llama,
+    model: Decoder,
     cache: KVCache,
     shares: Sequence[Share],
     tokens: dict[str, list[int]],
@@ -55,12 +56,12 @@ def logits_of(program: Program) -> torch.Tensor:
     return program.state.logits.clone()
 
 
-def hf_state(model: Llama, seed: int = 0) -> dict[str, torch.Tensor]:
+def hf_state(model: Decoder, seed: int = 0) -> dict[str, torch.Tensor]:
     source = RandomWeights(seed, torch.device("cpu"), torch.float32)
-    return {name: source.get(name, size) for name, size in tensor_sizes(model.shape)}
+    return {spec.name: source.get(spec) for spec in list_tensors(model.shape)}
 
 
-def hf_model(name: str, model: Llama, **changes: Any) -> Any:
+def hf_model(name: str, model: Decoder, **changes: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig.from_pretrained(shape_folder(name), **changes)

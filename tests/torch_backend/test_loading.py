@@ -14,8 +14,9 @@ from engine.model.shape import ModelLoadError
 from engine.torch_backend import checkpoint
 from engine.torch_backend.checkpoint_folder import write_checkpoint
 from engine.torch_backend.models.catalogue import load_model
+from engine.torch_backend.models.tensors import TensorSpec
 from engine.torch_backend.models.tokenizer import load_tokenizer, train_demo_tokenizer
-from engine.torch_backend.models.weights import RandomWeights
+from engine.torch_backend.models.weight_sources import RandomWeights
 from tests.torch_backend.engine_run import logits_of, new_cache, plan, prompt
 
 
@@ -63,7 +64,7 @@ def test_transformers_reads_the_checkpoint(written: Path) -> None:
 
 
 def test_random_weights_are_the_same_bits_on_every_machine() -> None:
-    drawn = RandomWeights(0, torch.device("cpu"), torch.float32).get("some.weight", (2, 3))
+    drawn = RandomWeights(0, torch.device("cpu"), torch.float32).get(TensorSpec("some.weight", (2, 3)))
     assert [value.hex() for value in drawn.flatten().tolist()] == [
         "-0x1.eaa8000000000p-8", "0x1.12a8bc0000000p-1", "-0x1.a5662c0000000p-1", "-0x1.78cd000000000p-1",
         "-0x1.8a65e80000000p-2", "0x1.1297d80000000p-2",
@@ -114,16 +115,6 @@ DOWN = "model.layers.1.mlp.down_proj.weight"
     ("damage", "sentence"),
     [
         (edit_config(architectures=["MixtralForCausalLM"]), "architecture MixtralForCausalLM is not known"),
-        *(
-            (edit_config(architectures=[name]), f"architecture {name} is not supported, the torch engine runs Llama")
-            for name in ("Qwen2ForCausalLM", "Qwen3ForCausalLM")
-        ),
-        (
-            edit_config(
-                architectures=["Qwen3MoeForCausalLM"], num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8
-            ),
-            "architecture Qwen3MoeForCausalLM is not supported, the torch engine runs Llama",
-        ),
         (edit_config(torch_dtype="float64"), "dtype float64 is not supported"),
         (edit_weights(lambda weights: weights.pop(DOWN)), f"tensor {DOWN} is missing"),
         (

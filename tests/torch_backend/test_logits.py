@@ -100,7 +100,8 @@ def test_llama3_rope_scaling_and_a_bigger_group_of_heads() -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from engine.model.shape import RopeScaling
-    from engine.torch_backend.models.weights import RandomWeights, fill
+    from engine.torch_backend.models.weight_sources import RandomWeights
+    from engine.torch_backend.models.weights import fill
     from tests.torch_backend.engine_run import hf_state
 
     shape = replace(load_model("cpu_tiny").shape, kv_heads=1, tied_embeddings=False, head_dim=32)

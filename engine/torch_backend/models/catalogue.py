@@ -1,13 +1,23 @@
 """Models with their weights, by name or by folder."""
 
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import torch
 
 from engine.model.catalogue import SHAPES, shape_folder
-from engine.model.shape import LLAMA, ModelLoadError, ModelShape, read_shape
+from engine.model.shape import LLAMA, QWEN2, QWEN3, QWEN3_MOE, ModelLoadError, read_shape
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.models.llama import Llama
-from engine.torch_backend.models.weights import RandomWeights, SafetensorsFolder, WeightSource, fill
+from engine.torch_backend.models.qwen2 import Qwen2
+from engine.torch_backend.models.qwen3 import Qwen3
+from engine.torch_backend.models.qwen3_moe import Qwen3Moe
+from engine.torch_backend.models.shard import WHOLE, Shard
+from engine.torch_backend.models.weight_sources import RandomWeights, SafetensorsFolder, WeightSource
+from engine.torch_backend.models.weights import fill
+
+DECODERS: Final[Mapping[str, type[Decoder]]] = {LLAMA: Llama, QWEN2: Qwen2, QWEN3: Qwen3, QWEN3_MOE: Qwen3Moe}
+"""The operators of each architecture that `read_shape` knows."""
 
 
 def load_model(
@@ -16,33 +26,28 @@ def load_model(
     dtype: str | None = None,
     dummy: bool = False,
     seed: int = 0,
-) -> Llama:
+    shard: Shard = WHOLE,
+    all_reduce: Callable[[torch.Tensor], None] | None = None,
+) -> Decoder:
     """A model ready to run.
 
     name_or_folder: a name of `model_names()` (random weights by `seed`: names have no files), or a Hugging Face folder.
     dtype: "float32", "bfloat16" or "float16"; None = what the config names.
     dummy: random weights by `seed` for a folder too; only its config.json is read.
+    shard: the part of the model this process computes; with more than one rank, all_reduce sums over them.
     Raises ModelLoadError with one sentence for anything the user can mend.
     """
     folder = shape_folder(name_or_folder)
-    shape = runnable_shape(folder)
+    shape = read_shape(folder)
+    part = shard.shape(shape)
     place, number_type = _device(device), _dtype(dtype or shape.dtype)
     source: WeightSource
     if dummy or folder.parent == SHAPES:
-        source = RandomWeights(seed, place, number_type)
+        source = RandomWeights(seed, place, number_type, shard)
     else:
-        source = SafetensorsFolder(folder, place, number_type)
+        source = SafetensorsFolder(folder, place, number_type, shard)
     with torch.no_grad():
-        return Llama(shape, fill(shape, source))
-
-
-def runnable_shape(folder: Path, name: str | None = None) -> ModelShape:
-    """The shape in `folder/config.json`. Raises ModelLoadError when this engine has no kernels for it."""
-    shape = read_shape(folder, name)
-    if shape.architecture != LLAMA:
-        named = f"{folder / 'config.json'}: architecture {shape.architecture}"
-        raise ModelLoadError(f"{named} is not supported, the torch engine runs {LLAMA} only")
-    return shape
+        return DECODERS[shape.architecture](part, fill(shape, source), all_reduce)
 
 
 def _device(name: str) -> torch.device:
