@@ -56,6 +56,7 @@ class Reply:
         self.finish_reason: str | None = None
         self.done = False
         self._finished_at_ns: int | None = None
+        self._chunks_at_ns: list[int] = []
 
     def feed(self, event: SSEEvent, at_ns: int) -> None:
         """Take one event. Raises ReplyError for an error object or an event that cannot be read."""
@@ -73,7 +74,10 @@ class Reply:
             self.usage = _usage(body["usage"])
         tokens = 0
         for choice in body.get("choices") or ():
-            tokens += _tokens_in(choice)
+            carried = _tokens_in(choice)
+            tokens += carried
+            if carried or isinstance(choice.get("text"), str):
+                self._chunks_at_ns.append(at_ns)
             if choice.get("finish_reason"):
                 self.finish_reason = str(choice["finish_reason"])
                 self._finished_at_ns = at_ns
@@ -84,10 +88,17 @@ class Reply:
     def close(self) -> None:
         """The stream is over.
 
-        A token may have no text of its own (part of a character). When the server's usage states tokens and none
-        was seen, the chunk that ended the choice stands for them: it came no earlier than they did.
+        A token may have no text of its own (part of a character), and vLLM and SGLang do not say its id unasked. When
+        the server's usage states as many tokens as chunks of text came, each of them was one, the empty ones, too.
+        When usage states tokens and none was seen, the chunk that ended the choice stands for them: it came no earlier
+        than they did.
         """
-        if self.first_token_at_ns is None and self.usage.completion_tokens and self._finished_at_ns is not None:
+        stated = self.usage.completion_tokens
+        if stated and stated == len(self._chunks_at_ns) > self.counted_tokens:
+            self.first_token_at_ns = self.last_token_at_ns = self.tbt_max_ns = None
+            for at_ns in self._chunks_at_ns:
+                self._token_read(at_ns)
+        elif self.first_token_at_ns is None and stated and self._finished_at_ns is not None:
             self._token_read(self._finished_at_ns)
 
     @property

@@ -54,6 +54,14 @@ def test_a_token_without_text_or_id_is_timed_by_the_chunk_that_ends_the_choice()
     assert (reply.first_token_at_ns, reply.outcome()) == (9, (Status.OK, ""))
 
 
+def test_as_many_tokens_as_chunks_of_text_makes_an_empty_one_a_token():
+    chunks = ((9, token("")), (30, token()), (35, token(finish="length")), (90, usage(7, 3)))
+    reply = reply_of(*chunks, max_tokens=3)
+    assert (reply.first_token_at_ns, reply.last_token_at_ns, reply.tbt_max_ns) == (9, 35, 21)
+    fewer = reply_of(*chunks[:3], (90, usage(7, 2)))
+    assert (fewer.first_token_at_ns, fewer.tbt_max_ns) == (30, 5)
+
+
 def test_c02_no_token_is_a_failure():
     status, reason = reply_of((9, token("", finish="stop")), (20, usage(7, 0))).outcome()
     assert status is Status.FAILED
