@@ -14,23 +14,25 @@ Kind = TypeVar("Kind", np.float64, np.bool_)
 
 HALF_ENDS = ("o_proj", "down_proj", "experts")
 """Kinds that end a half of a layer."""
+LAYER_ENDS = ("down_proj", "experts")
 
 
 def timed(
     plan: PrefillPlan,
     seconds_of: Callable[[PlannedOperator], float],
     step_overhead_s: float = 0.0,
-    half_layer_sync_s: float = 0.0,
+    sync_s: float = 0.0,
+    sync_after: Sequence[str] = HALF_ENDS,
 ) -> TimedProgram:
     """A layer is priced once and repeated.
 
-    step_overhead_s: added to the first operator. half_layer_sync_s: added to the last tile that ends a half of a layer.
+    step_overhead_s: added to the first operator. sync_s: added to the last tile of each kind in sync_after.
     """
     layer = [seconds_of(operator) for operator in plan.layer]
-    if half_layer_sync_s:
+    if sync_s:
         for index, operator in enumerate(plan.layer):
-            if operator.kind in HALF_ENDS and operator.tile == operator.tiles - 1:
-                layer[index] += half_layer_sync_s
+            if operator.kind in sync_after and operator.tile == operator.tiles - 1:
+                layer[index] += sync_s
     first = [seconds_of(operator) for operator in plan.first]
     first[0] += step_overhead_s
     seconds = _in_order(first, layer, plan.layers, [seconds_of(operator) for operator in plan.last], np.float64)

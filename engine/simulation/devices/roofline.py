@@ -9,7 +9,7 @@ from engine.model.segments import Segment, segments_of
 from engine.model.shape import ModelShape
 from engine.simulation.accelerators import Accelerator
 from engine.simulation.devices.operator_time import OperatorTimes
-from engine.simulation.devices.plan_times import timed
+from engine.simulation.devices.plan_times import HALF_ENDS, LAYER_ENDS, timed
 from engine.simulation.timed_program import TimedProgram
 
 KEPT_PROGRAMS = 512
@@ -23,7 +23,8 @@ class RooflineDevice:
     step, rows that fill no tile, weights and earlier KV read again.
 
     element_bytes: of weights, activations and KV.
-    half_layer_sync: charge the accelerator's `half_layer_sync_s` after each half of a layer (FlowPrefill as released).
+    half_layer_sync: charge the accelerator's `half_layer_sync_s` after each half of a layer (FlowPrefill as released),
+        at granularity `layer` after each layer: it waits where it may stop, and finer stops need no further wait.
     Raises ValueError for a model that does not divide into the ranks.
     """
 
@@ -42,7 +43,8 @@ class RooflineDevice:
         self._granularity, self._tiles = granularity, tiles
         self._times = OperatorTimes(shape, accelerator, tensor_parallel, element_bytes)
         self._step_overhead_s = accelerator.step_overhead_s
-        self._half_layer_sync_s = accelerator.half_layer_sync_s if half_layer_sync else 0.0
+        self._sync_s = accelerator.half_layer_sync_s if half_layer_sync else 0.0
+        self._sync_after = LAYER_ENDS if granularity is Granularity.LAYER else HALF_ENDS
         self._kept = lru_cache(KEPT_PROGRAMS)(self._program)
 
     def program(self, task: Task) -> TimedProgram:
@@ -54,4 +56,4 @@ class RooflineDevice:
     def _program(self, lengths: tuple[tuple[int, int, int, bool], ...]) -> TimedProgram:
         segments = [Segment("", *length) for length in lengths]
         plan = plan_prefill(self._shape, segments, self._granularity, self._tiles)
-        return timed(plan, self._times.seconds, self._step_overhead_s, self._half_layer_sync_s)
+        return timed(plan, self._times.seconds, self._step_overhead_s, self._sync_s, self._sync_after)

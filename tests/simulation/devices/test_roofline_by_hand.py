@@ -129,6 +129,8 @@ def test_a_step_pays_its_overhead_once_and_the_release_its_wait_twice_a_layer() 
     synced = RooflineDevice(SHAPE, parts, half_layer_sync=True).program(task((1, 0))).seconds
     assert plain == pytest.approx([101] + [1] * 11)
     assert synced == pytest.approx([101] + [1, 1, 11, 1, 11] * 2 + [1])
+    layers = RooflineDevice(SHAPE, parts, granularity=Granularity.LAYER, half_layer_sync=True).program(task((1, 0)))
+    assert layers.seconds == pytest.approx([101] + [1, 1, 1, 1, 11] * 2 + [1])
 
 
 @pytest.mark.parametrize(
