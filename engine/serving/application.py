@@ -1,9 +1,11 @@
 """The HTTP application: routes, and how a generation becomes a reply."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -13,12 +15,14 @@ from engine.serving.engine_process import EngineError, EngineProcess, OpenReques
 from engine.serving.engine_state import Snapshot
 from engine.serving.generation import Generation, ReplyOptions
 from engine.serving.metrics import ServerMetrics
+from engine.serving.middlewares import bearer_required, errors_as_json
 from engine.serving.reply_body import DONE, ReplyWriter, sse
 from engine.serving.request_body import BodyReader
 from engine.serving.settings import ServerSettings
 from engine.serving.text import TextStream
 
 LOG = logging.getLogger(__name__)
+OPENAPI_FILE = Path(__file__).with_name("openapi.json")
 Parse = Callable[[bytes, int], tuple[Generation, ReplyOptions]]
 
 
@@ -31,14 +35,20 @@ class Service:
 
 
 class Application:
-    """The routes over one engine process. `serve` opens them for generations."""
+    """The routes over one engine process. `serve` opens them for generations.
 
-    def __init__(self, engine: EngineProcess, settings: ServerSettings) -> None:
+    api_key: what clients must send; None: nothing is asked for.
+    """
+
+    def __init__(self, engine: EngineProcess, settings: ServerSettings, api_key: str | None = None) -> None:
         self._engine = engine
         self._settings = settings
+        self._middlewares = [errors_as_json, *([bearer_required(api_key)] if api_key is not None else [])]
+        self._admitted = 0
         self._service: Service | None = None
         self._started_at_s = int(time.time())
         self._metrics = _metrics()
+        self._description = OPENAPI_FILE.read_bytes()
         self.stopping = False
 
     def serve(self, service: Service) -> None:
@@ -47,7 +57,7 @@ class Application:
 
     def web_application(self) -> web.Application:
         """The aiohttp application."""
-        app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=[_errors_as_json])
+        app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=self._middlewares)
         app.add_routes(
             [
                 web.post("/v1/completions", self._completions),
@@ -59,6 +69,7 @@ class Application:
                 web.get("/report", self._report),
                 web.post("/report/reset", self._reset),
                 web.get("/state", self._state),
+                web.get("/openapi.json", self._openapi),
             ]
         )
         return app
@@ -79,10 +90,25 @@ class Application:
         return self._service
 
     async def _generate(self, request: web.Request, parse: Parse) -> web.StreamResponse:
-        body = await request.read()
-        generation, options = parse(body, time.monotonic_ns())
-        if self._engine.open_requests >= self._settings.max_queue:
+        # Counted from here: bodies that are still coming in take memory, too.
+        if self._admitted >= self._settings.max_queue:
             raise ApiError(503, f"the server is full: {self._settings.max_queue} requests are open")
+        self._admitted += 1
+        try:
+            generation, options = parse(await self._body(request), time.monotonic_ns())
+            return await self._reply(request, generation, options)
+        finally:
+            self._admitted -= 1
+
+    async def _body(self, request: web.Request) -> bytes:
+        longest_s = self._settings.client_timeout_s
+        try:
+            async with asyncio.timeout(longest_s):
+                return await request.read()
+        except TimeoutError as error:
+            raise ApiError(408, f"the body did not come within {longest_s:g} s") from error
+
+    async def _reply(self, request: web.Request, generation: Generation, options: ReplyOptions) -> web.StreamResponse:
         writer = ReplyWriter(
             generation.request_id, self._known().model, int(time.time()), len(generation.token_ids), options
         )
@@ -172,13 +198,21 @@ class Application:
             return web.json_response({"status": "stopping"}, status=503)
         if self._service is None:
             return web.json_response({"status": "starting"}, status=503)
+        if self._engine.stall:
+            return web.json_response({"status": "stalled", "reason": self._engine.stall}, status=503)
         return web.json_response({"status": "ok"})
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=self._description, content_type="application/json")
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         del request
         if self._metrics is None:
             raise ApiError(501, "/metrics needs the Python package prometheus-client, which is not installed")
-        page, content_type = self._metrics.render(await self._snapshot(), self._engine.open_requests)
+        # Of an engine that stalls it still says so, though the engine itself may give no answer.
+        snapshot = await self._snapshot() if not self._engine.silent else None
+        page, content_type = self._metrics.render(snapshot, self._engine.front_state())
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def _report(self, request: web.Request) -> web.Response:
@@ -207,32 +241,3 @@ def _metrics() -> ServerMetrics | None:
         return ServerMetrics()
     except ImportError:
         return None
-
-
-@web.middleware
-async def _errors_as_json(request: web.Request, handler: Callable[[web.Request], Any]) -> web.StreamResponse:
-    """Every error leaves as OpenAI's error object; an unforeseen one is logged and becomes a 500."""
-    try:
-        response: web.StreamResponse = await handler(request)
-    except ApiError as error:
-        return web.json_response(error.body(), status=error.status)
-    except web.HTTPRequestEntityTooLarge:
-        limit = request.client_max_size
-        return web.json_response(
-            ApiError(413, f"the body is larger than the limit of {limit} bytes").body(), status=413
-        )
-    except web.RequestPayloadError:
-        # aiohttp could not undo the Content-Encoding or the chunks: the sender's doing
-        return web.json_response(
-            ApiError(400, "the body does not match its Content-Encoding or Transfer-Encoding").body(), status=400
-        )
-    except web.HTTPException as error:
-        sentence = f"{request.method} {request.path}: {error.reason}"
-        return web.json_response(ApiError(error.status, sentence).body(), status=error.status)
-    except Exception:
-        # A fault of this server: the client gets a sentence, the log gets the traceback.
-        LOG.exception("%s %s failed", request.method, request.path)
-        return web.json_response(
-            ApiError(500, "the server failed on this request; its log says why").body(), status=500
-        )
-    return response

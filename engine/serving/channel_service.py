@@ -55,10 +55,13 @@ def serve_channel(descriptor: int) -> int:
 def _run(settings: EngineSettings, channel: BlockingChannel, building: "Future[RunningEngine]") -> None:
     # Here, not at the top: torch starts threads at import, after this process was pinned.
     from engine.serving.running_engine import build
+    from engine.serving.watchdog import Watchdog
 
     with build(settings, channel) as engine:
         building.set_result(engine)
         channel.send({"kind": "ready", "description": dataclasses.asdict(engine.description)})
+        if settings.watchdog_s:
+            Watchdog(engine.executor.progress, settings.watchdog_s).start(channel)
         engine.run()
 
 

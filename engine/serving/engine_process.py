@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.serving.api_error import ApiError
+from engine.serving.beat_monitor import BeatMonitor
 from engine.serving.channel import Frame, encode, pack_token_ids, read_frame
-from engine.serving.engine_state import EngineDescription, Snapshot
+from engine.serving.engine_state import EngineDescription, FrontState, Snapshot
 from engine.serving.generation import Generation
 from engine.serving.settings import EngineSettings, SettingsError, to_json
 
@@ -68,9 +69,14 @@ class EngineProcess:
     """One engine process and the requests it has. Made by `launch`."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        beats: BeatMonitor,
     ) -> None:
         self._process = process
+        self._beats = beats
         self._reader = reader
         self._writer = writer
         self._open: dict[str, OpenRequest] = {}
@@ -102,7 +108,8 @@ class EngineProcess:
                 env=environment,
             )
         reader, writer = await asyncio.open_connection(sock=ours)
-        engine = EngineProcess(process, reader, writer)
+        beats = BeatMonitor(settings.watchdog_s, asyncio.get_running_loop().time)
+        engine = EngineProcess(process, reader, writer, beats)
         engine._send({"kind": "start", "settings": to_json(settings)})
         return engine
 
@@ -115,6 +122,20 @@ class EngineProcess:
     def open_requests(self) -> int:
         """Requests the engine has not finished."""
         return len(self._open)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the whole process hangs: it answers nothing."""
+        return self.phase is Phase.READY and self._beats.silent
+
+    @property
+    def stall(self) -> str:
+        """A sentence when an operator, or the whole process, hangs; else ""."""
+        return self._beats.stall if self.phase is Phase.READY else ""
+
+    def front_state(self) -> FrontState:
+        """What is known on this side."""
+        return FrontState(len(self._open), bool(self.stall), self._beats.stalls)
 
     async def ready(self) -> EngineDescription:
         """Wait until it can serve. Raises SettingsError for a user's mistake, EngineError when it died."""
@@ -207,6 +228,8 @@ class EngineProcess:
                 self._deliver(header["request_id"], ApiError(400 if header["never"] else 503, header["reason"]))
             case "failed":
                 self._deliver(header["request_id"], ApiError(500, header["reason"]))
+            case "beat":
+                self._beats.beat(header["stall"], header["stalls"])
             case "snapshot":
                 answer = self._asked.pop(header["ticket"], None)
                 if answer is not None and not answer.done():

@@ -42,6 +42,18 @@ class LiveState:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontState:
+    """What the HTTP process knows of the engine without asking it.
+
+    stalled: an operator, or the engine's whole process, hangs. stalls: how often an operator did.
+    """
+
+    open_requests: int
+    stalled: bool
+    stalls: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Counters since the last reset, and the present state."""
 

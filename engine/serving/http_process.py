@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -18,10 +20,13 @@ from engine.serving.application import Application, Service
 from engine.serving.cpu_affinity import pin_to_cpu, require_cpu
 from engine.serving.engine_process import INSTANCE_COMMAND, EngineError, EngineProcess, Phase
 from engine.serving.engine_state import EngineDescription
+from engine.serving.middlewares import read_api_key
 from engine.serving.request_body import BodyReader, Limits
 from engine.serving.settings import EngineSettings, ServerSettings, SettingsError
 from engine.serving.text import load_chat_template, load_tokenizer
 
+LOG = logging.getLogger(__name__)
+SILENCE_LOOK_S = 1.0
 FAILURE_GRACE_S = 1.0
 """After the engine's death: time for open requests to get their error, and for /health to be read."""
 
@@ -33,13 +38,18 @@ def serve(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     catalogue.check(engine_settings)
     require_cpu(server_settings.server_cpu, "--server-cpu")
+    api_key = read_api_key(server_settings.api_key_env)
+    _allow_many_connections()
     listener = _listen(server_settings)
-    return asyncio.run(_run(engine_settings, server_settings, listener, instance_command))
+    if api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+        LOG.warning("anyone who reaches %s can use this server: --api-key-env is not set", server_settings.host)
+    return asyncio.run(_run(engine_settings, server_settings, api_key, listener, instance_command))
 
 
 async def _run(
     engine_settings: EngineSettings,
     server_settings: ServerSettings,
+    api_key: str | None,
     listener: socket.socket,
     instance_command: Sequence[str],
 ) -> int:
@@ -47,9 +57,13 @@ async def _run(
     engine = await EngineProcess.launch(engine_settings, instance_command)
     # Only now: a child inherits the CPUs of its parent, and the engine may be pinned to another one.
     pin_to_cpu(server_settings.server_cpu, "--server-cpu")
-    application = Application(engine, server_settings)
+    application = Application(engine, server_settings, api_key)
     runner = web.AppRunner(
-        application.web_application(), access_log=None, handler_cancellation=True, handle_signals=False
+        application.web_application(),
+        access_log=None,
+        handler_cancellation=True,
+        handle_signals=False,
+        keepalive_timeout=server_settings.keep_alive_s,
     )
     await runner.setup()
     try:
@@ -60,7 +74,7 @@ async def _run(
             application.serve(_service(engine_settings, await engine.ready()))
             host, port = listener.getsockname()[:2]
             print(f"serving {engine_settings.model} at http://{host}:{port}", flush=True)
-            await _first_of(engine.ended.wait(), stop.wait())
+            await _first_of(engine.ended.wait(), stop.wait(), _tell_silence(engine))
         if engine.phase is Phase.FAILED:
             print(f"server: the engine failed: {engine.failure}", file=sys.stderr)
             await _first_of(asyncio.sleep(FAILURE_GRACE_S), stop.wait())
@@ -88,11 +102,22 @@ def _listen(settings: ServerSettings) -> socket.socket:
     """A bound socket; two servers on one port are a user's mistake."""
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)
     except OSError as error:
         # The error's own text repeats the address.
         reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
         raise SettingsError(f"cannot listen on {settings.host} port {settings.port}: {reason}") from error
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Connections inherit it. Answers that a client leaves unread for so long end its connection (Linux).
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.client_timeout_s * 1000))
+    return listener
+
+
+def _allow_many_connections() -> None:
+    """Raise the soft limit of open files to what this user may have: each connection is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # a system with a lower limit of its own: as many as there are
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _watch_signals() -> tuple[asyncio.Event, asyncio.Event]:
@@ -105,6 +130,16 @@ def _watch_signals() -> tuple[asyncio.Event, asyncio.Event]:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told)
     return first, second
+
+
+async def _tell_silence(engine: EngineProcess) -> None:
+    """Log once when the engine's process hangs as a whole, and once when it is back. Never returns."""
+    told = False
+    while True:
+        await asyncio.sleep(SILENCE_LOOK_S)
+        if engine.silent != told:
+            told = not told
+            LOG.error("watchdog: %s", engine.stall) if told else LOG.info("watchdog: the engine process is back")
 
 
 async def _drained(engine: EngineProcess, longest_s: float) -> None:

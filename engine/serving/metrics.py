@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine.core.clock import ns_to_seconds
-from engine.serving.engine_state import Snapshot
+from engine.serving.engine_state import FrontState, Snapshot
 
 TTFT_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 DELAY_BOUNDS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
@@ -52,24 +52,37 @@ class ServerMetrics:
         """One request got its first token."""
         self._ttft.observe(ns_to_seconds(ttft_ns))
 
-    def render(self, snapshot: Snapshot, open_requests: int) -> tuple[bytes, str]:
-        """The page and its content type."""
+    def render(self, snapshot: Snapshot | None, front: FrontState) -> tuple[bytes, str]:
+        """The page and its content type. snapshot: None of an engine that gives no answer."""
         once = self._prometheus.CollectorRegistry()
-        once.register(_EngineCollector(snapshot, open_requests))
+        once.register(_FrontCollector(front))
+        if snapshot is not None:
+            once.register(_EngineCollector(snapshot))
         page = self._prometheus.generate_latest(self._registry) + self._prometheus.generate_latest(once)
         return page, self._prometheus.CONTENT_TYPE_LATEST
 
 
+class _FrontCollector:
+    def __init__(self, front: FrontState) -> None:
+        self._front = front
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        front = self._front
+        yield GaugeMetricFamily("flowprefill_open_requests", "requests not answered in full", front.open_requests)
+        yield GaugeMetricFamily("flowprefill_stalled", "1 while an operator or the engine hangs", int(front.stalled))
+        yield CounterMetricFamily("flowprefill_stalls", "operators that hung", front.stalls)
+
+
 class _EngineCollector:
-    def __init__(self, snapshot: Snapshot, open_requests: int) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._open_requests = open_requests
 
     def collect(self) -> Iterator[Any]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         report, live = self._snapshot.report, self._snapshot.live
-        yield GaugeMetricFamily("flowprefill_open_requests", "requests not answered in full", self._open_requests)
         for name, text in GAUGES.items():
             yield GaugeMetricFamily(f"flowprefill_{name}", text, getattr(live, name))
         yield GaugeMetricFamily(

@@ -54,6 +54,9 @@ class EngineSettings:
     max_preempted: int = setting(64, "most prefills preempted at one time", least=0)
     max_decode_batch: int = setting(256, "most requests of one decode step", least=1)
     activation_bytes: int = setting(1 << 30, "memory that executing and preempted prefills may hold", least=1)
+    watchdog_s: float = setting(
+        30.0, "seconds one operator may take before /health says it hangs; 0: no limit", least=0
+    )
     decision_log: str = setting("", "file the events and commands are logged to, for replay; none: not logged")
 
 
@@ -64,8 +67,13 @@ class ServerSettings:
     host: str = setting("127.0.0.1", "address to listen on; other than loopback opens the server to the network")
     port: int = setting(8000, "TCP port; 0 takes a free one and prints it", least=0, most=65535)
     server_cpu: int | None = setting(None, "pin the HTTP process to this CPU", least=0)
+    api_key_env: str = setting("", "environment variable with the key clients must send as a bearer token; none: open")
     max_queue: int = setting(2048, "open requests beyond which new ones get a 503", least=1)
     max_body_bytes: int = setting(2_000_000, "largest request body", least=1)
+    client_timeout_s: float = setting(
+        30.0, "seconds a client may take over its body, or leave an answer unread", least=0.1
+    )
+    keep_alive_s: float = setting(75.0, "seconds a connection without a request is kept", least=0.1)
     drain_s: float = setting(5.0, "seconds that open requests get to end when the server is told to stop", least=0)
 
 
