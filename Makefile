@@ -18,7 +18,8 @@ GPU = $(shell $(PY) -c 'import torch; print("model=llama3_8b device=cuda" if tor
 SIMULATED_CORE := sim_goodput_vs_rate sim_release sim_blocking sim_rounds
 SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_error sim_gain_split sim_models \
   sim_ablation sim_steady_state sim_steady_state_doubled sim_overload sim_single_slo sim_arrivals \
-  sim_resampled_lengths sim_tp sim_colocated
+  sim_resampled_lengths sim_tp sim_colocated sim_slo_scale_release sim_blocking_release sim_chunk_tradeoff_release \
+  sim_rounds_release sim_predictor_error_release sim_steady_state_release
 
 export PYTHONUNBUFFERED := 1
 

@@ -1,5 +1,7 @@
 """The committed results as a figure reads them: tidy tables, max goodput tables and raw records."""
 
+import gzip
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pandas as pd
 
 from engine.core.record import RequestRecord
 from harness.measurement.store import StoreError, read_point
+from harness.measurement.table_file import table_path
 
 NUMBER_COLUMNS = frozenset(
     {
@@ -20,6 +23,11 @@ NUMBER_COLUMNS = frozenset(
 """Columns a figure or claim calculates with."""
 
 
+UNREADABLE = (
+    pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error,
+)  # fmt: skip
+
+
 class MissingInputError(Exception):
     """A figure or claim cannot be made from what is there. The message is one sentence for the user."""
 
@@ -30,7 +38,7 @@ class DamagedTableError(MissingInputError):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A results folder: `tables/<experiment>.csv` and `raw/<experiment>/<point>/`."""
+    """A results folder: `tables/<experiment>.csv` (packed: `.csv.gz`) and `raw/<experiment>/<point>/`."""
 
     root: Path
 
@@ -46,7 +54,7 @@ class Results:
             raise MissingInputError(f"the table {path} is not there")
         try:
             frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
-        except (pd.errors.EmptyDataError, pd.errors.ParserError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise DamagedTableError(f"the table {path} cannot be read: {' '.join(str(error).split())}") from error
         absent = [column for column in needed if column not in frame.columns]
         if absent:
@@ -65,7 +73,7 @@ class Results:
             raise MissingInputError(str(error)) from error
 
     def _table_path(self, experiment: str) -> Path:
-        return self.root / "tables" / f"{experiment}.csv"
+        return table_path(self.root / "tables", experiment)
 
 
 def _require_numbers(column: "pd.Series[Any]", path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from harness.experiments.simulated_origin import again
 from harness.experiments.simulated_store import POINTS, read_runs, read_simulated
 from harness.measurement.store import PROVENANCE, SETTINGS, PointState, StoreError, point_state
-from harness.measurement.table_file import TableError, read_table
+from harness.measurement.table_file import TableError, read_table, table_path
 
 NEAR = 5
 
@@ -64,7 +64,7 @@ def describe(folder: Path, results: Path) -> str:
         f"records    {folder}",
         "",
         "row",
-        *_row(results / "tables" / f"{folder.parent.name}.csv", folder.name),
+        *_row(table_path(results / "tables", folder.parent.name), folder.name),
         "",
         "settings",
         *_flat(settings.get("settings", {}), "  "),
@@ -93,7 +93,7 @@ def _describe_simulated(place: Path, results: Path) -> str:
         f"records    {place.parent / POINTS}",
         "",
         "row",
-        *_row(results / "tables" / f"{place.parent.name}.csv", place.name),
+        *_row(table_path(results / "tables", place.parent.name), place.name),
         "",
         "settings",
         *_flat(point.settings, "  "),

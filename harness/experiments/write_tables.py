@@ -1,4 +1,6 @@
-"""The tables NAME.csv, NAME_max_goodput.csv and NAME_ratios.csv, rewritten from the raw points of an experiment."""
+"""The tables NAME.csv, NAME_max_goodput.csv and NAME_ratios.csv, rewritten from the raw points of an experiment.
+
+The table of simulated points is packed, NAME.csv.gz: it has thousands of rows, and a person reads the other two."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,7 @@ from harness.experiments.simulated_store import read_simulated
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
 from harness.measurement.ratio_table import ratio_table, write_ratios
 from harness.measurement.store import PointState, StoreError, point_state, read_point
-from harness.measurement.table_file import Row, TableError
+from harness.measurement.table_file import PACKED, Row, TableError
 from harness.measurement.tables import point_row, with_bound, write_points
 from harness.measurement.verdict import judge
 
@@ -22,7 +24,8 @@ def write_tables(results: Path, experiment: str, reference: str | None, tell: Ca
     if not rows:
         return []
     tables = results / "tables"
-    paths = [tables / f"{experiment}.csv"]
+    packing = PACKED if any(row["source"] == "simulated" for row in rows) else ""
+    paths = [tables / f"{experiment}.csv{packing}"]
     write_points(paths[0], rows)
     try:
         found = max_goodput_table(rows, reference)

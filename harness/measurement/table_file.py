@@ -1,11 +1,13 @@
-"""Tables on disk: CSV, written whole, the same rows always giving the same bytes."""
+"""Tables on disk: CSV, written whole, the same rows always giving the same bytes; NAME.csv, or packed NAME.csv.gz."""
 
 import csv
 import fcntl
+import gzip
 import io
 import math
 import os
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,10 @@ SORT_COLUMNS = (
     "experiment", "workload", "protocol", "model", "device", "source", "length_scale", "slo_scale",
     "series", "chunk_tokens", "rate_scale", "seed", "point",
 )  # fmt: skip
+
+
+PACKED = ".gz"
+PACKING_LEVEL = 9
 
 
 class TableError(ValueError):
@@ -49,21 +55,43 @@ def table_text(rows: Iterable[Row], leading: Sequence[str] = ()) -> str:
 
 
 def write_table(path: Path, rows: Iterable[Row], leading: Sequence[str] = ()) -> None:
-    """Write the table whole: a reader sees the old file or the new one, never a part."""
-    write_whole(path, table_text(rows, leading).encode())
+    """Write the table whole: a reader sees the old file or the new one, never a part.
+
+    path: NAME.csv, or NAME.csv.gz for a packed one. The table in the other form is removed: it would be an older one.
+    """
+    content = table_text(rows, leading).encode()
+    write_whole(path, packed(content) if path.suffix == PACKED else content)
+    _in_other_form(path).unlink(missing_ok=True)
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """Rows as text, in the file's order. TableError when it is missing or a row does not have every cell."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if path.suffix == PACKED else content).decode()
     except FileNotFoundError:
         raise TableError(f"no table {path}") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TableError(f"the table {path} cannot be unpacked: {error}") from error
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
     for number, row in enumerate(rows, start=2):
         if None in row or None in row.values():
             raise TableError(f"{path}, line {number}: the number of cells differs from the header's")
     return rows
+
+
+def table_path(folder: Path, name: str) -> Path:
+    """Where the table NAME lies in a folder, packed or not; NAME.csv where there is neither."""
+    plain = folder / f"{name}.csv"
+    return packed_form if (packed_form := _in_other_form(plain)).is_file() else plain
+
+
+def packed(content: bytes) -> bytes:
+    """The content as gzip: no name and no instant in its header, so that the same content gives the same bytes."""
+    packing = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=PACKING_LEVEL, fileobj=packing, mtime=0) as file:
+        file.write(content)
+    return packing.getvalue()
 
 
 def merge_rows(path: Path, rows: Iterable[Row], leading: Sequence[str] = ()) -> None:
@@ -89,6 +117,10 @@ def write_whole(path: Path, content: bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _in_other_form(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix == PACKED else path.with_name(path.name + PACKED)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def _done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_columns_are_those_of_measured_points_and_the_source_is_told(done: Path) -> None:
     committed = Path(__file__).resolve().parents[2] / "results" / "tables" / "goodput_vs_rate.csv"
-    rows, measured = read_table(done / "tables" / "sim_smoke.csv"), read_table(committed)
+    rows, measured = read_table(done / "tables" / "sim_smoke.csv.gz"), read_table(committed)
     assert set(measured[0]) <= set(rows[0])
     assert {(row["backend"], row["source"], row["verdict"]) for row in rows} == {("simulator", "simulated", "VALID")}
     assert all(row["requests_due"] == row["requests_ok"] == "63" for row in rows)
@@ -63,7 +63,7 @@ def test_columns_are_those_of_measured_points_and_the_source_is_told(done: Path)
 def test_the_same_seeds_give_the_same_bytes_in_one_go_or_in_two(done: Path, tmp_path: Path) -> None:
     assert run(tmp_path, "load.rate_scale=1") == 0
     assert run(tmp_path) == 0
-    for name in ("raw/sim_smoke/" + POINTS, "raw/sim_smoke/" + BOUNDS, "tables/sim_smoke.csv"):
+    for name in ("raw/sim_smoke/" + POINTS, "raw/sim_smoke/" + BOUNDS, "tables/sim_smoke.csv.gz"):
         assert (tmp_path / name).read_bytes() == (done / name).read_bytes()
     assert len(read_runs(tmp_path / "raw" / "sim_smoke")) == 2
 
@@ -78,7 +78,7 @@ def test_a_rerun_simulates_nothing(done: Path, capsys: pytest.CaptureFixture[str
 def test_show_walks_a_simulated_point_back_and_its_command_runs_it_alone(
     done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    point = read_table(done / "tables" / "sim_smoke.csv")[0]["point"]
+    point = read_table(done / "tables" / "sim_smoke.csv.gz")[0]["point"]
     text = describe(find_point(done, point.rpartition("-")[2]), done)
     assert f"point      {point}" in text
     assert "seed       0" in text

@@ -1,5 +1,6 @@
 """The rows behind each figure, computed by hand."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from figures import attainment_vs_rate, gain_split, max_goodput, slo_scale, ttft
 from figures.attainment_rows import attainment_rows
 from figures.conditions import condition_labels, footnote, interval_note
 from figures.granularity_rows import granularity_rows
-from figures.results import Inputs, MissingInputError, Results
+from figures.results import DamagedTableError, Inputs, MissingInputError, Results
 from figures.seed_means import share_over_seeds, value_over_seeds
 from figures.steadiness import steadiness_rows, steadiness_text
 from tests.figures import synthetic_results as made
@@ -211,6 +212,14 @@ def test_a_table_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, 
     (tmp_path / "tables").mkdir()
     (tmp_path / "tables" / "smoke.csv").write_text(text)
     with pytest.raises(MissingInputError, match=says):
+        attainment_vs_rate.rows(Inputs(Results(tmp_path), "smoke"))
+
+
+@pytest.mark.parametrize("content", [b"series,seed\n", b"", gzip.compress(b"series,seed\n" * 99)[:-8]])
+def test_a_packed_table_that_cannot_be_unpacked_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "smoke.csv.gz").write_bytes(content)
+    with pytest.raises(DamagedTableError, match="cannot be read"):
         attainment_vs_rate.rows(Inputs(Results(tmp_path), "smoke"))
 
 

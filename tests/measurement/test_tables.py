@@ -1,11 +1,12 @@
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from engine.core.clock import NS_PER_MS, NS_PER_S
 from engine.core.record import EngineReport, RequestRecord, Status
-from harness.measurement.table_file import TableError, read_table
+from harness.measurement.table_file import TableError, read_table, table_path
 from harness.measurement.tables import POINT_COLUMNS, class_column, merge_points, point_row, write_points
 from harness.measurement.verdict import judge
 from tests.measurement.records import client, facts, record
@@ -108,6 +109,30 @@ def test_same_rows_same_bytes_in_any_order(tmp_path: Path) -> None:
     assert [row["rate_scale"] for row in written] == ["0.5", "2", "10"]
     assert list(written[0])[: len(POINT_COLUMNS)] == list(POINT_COLUMNS)
     assert written[0]["chunk_tokens"] == ""
+
+
+def test_a_packed_table_reads_as_the_plain_one_and_takes_its_place(tmp_path: Path) -> None:
+    rows = [row_of(RECORDS, point=f"p{i}", seed=i) for i in range(3)]
+    assert table_path(tmp_path, "t") == tmp_path / "t.csv"
+    write_points(tmp_path / "t.csv", rows)
+    plain = read_table(table_path(tmp_path, "t"))
+    for out in ("a", "t"):
+        write_points(tmp_path / f"{out}.csv.gz", rows)
+    assert table_path(tmp_path, "t") == tmp_path / "t.csv.gz"
+    assert read_table(table_path(tmp_path, "t")) == plain
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "t.csv.gz").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv.gz", "t.csv.gz"}
+    write_points(tmp_path / "t.csv", rows)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.csv.gz", "t.csv"}
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda _: b"point,seed\n"])
+def test_a_packed_table_that_is_damaged_is_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "t.csv.gz"
+    write_points(path, [row_of(RECORDS)])
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(TableError, match=r"t\.csv\.gz"):
+        read_table(path)
 
 
 def test_merging_replaces_a_point_and_keeps_the_others_byte_for_byte(tmp_path: Path) -> None:
