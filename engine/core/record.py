@@ -58,6 +58,7 @@ class EngineReport:
         Failed. Stopping work whose clients have left is no preemption and gives none.
     arrival_to_decision_ns: one sample per arrival: from the instant the engine had it to its first decision.
     executed_ns: time the executor was busy with tasks.
+    kv_sent, kv_received: requests whose KV left for another instance, or came from one.
     predictions_clamped: estimates of the predictor that made no sense and were repaired.
     """
 
@@ -75,6 +76,8 @@ class EngineReport:
     blocking_ns: tuple[int, ...] = ()
     arrival_to_decision_ns: tuple[int, ...] = ()
     predictions_clamped: int = 0
+    kv_sent: int = 0
+    kv_received: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class ClientReport:
     sender_lag_*_ns: sent - due, over the requests sent.
     loop_lag_*_ns: how late the client's event loop woke from timed sleeps.
     cpu_share: CPU seconds of the client's process over wall seconds of the run.
+    open_files_failures: sends that failed because this process had no open file left.
     interrupted: the user stopped the run.
     """
 
@@ -100,4 +104,5 @@ class ClientReport:
     loop_lag_max_ns: int = 0
     cpu_share: float = 0.0
     open_files_limit: int = 0
+    open_files_failures: int = 0
     interrupted: bool = False

@@ -1,6 +1,7 @@
 """One request to an OpenAI-compatible /v1/completions, streamed."""
 
 import asyncio
+import errno
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ class Exchange:
     """One request under way; `record` tells what is known of it at any moment.
 
     due_at_ns and the other instants are on CLOCK_MONOTONIC. status: None while it is under way.
+    without_file: it could not be sent because this process had no open file left.
     """
 
     prepared: PreparedRequest
@@ -38,6 +40,7 @@ class Exchange:
     sent_at_ns: int | None = None
     status: Status | None = None
     reason: str = ""
+    without_file: bool = False
     reply: Reply = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,6 +141,7 @@ class CompletionsClient:
             exchange.end(error.status, error.reason)
         except (aiohttp.ClientError, OSError) as error:  # the deadline's TimeoutError is an OSError too
             if not deadline.expired():
+                exchange.without_file = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
                 exchange.end_of_stream(broken=str(error) or type(error).__name__)
             elif exchange.reply.done:
                 exchange.end_of_stream()

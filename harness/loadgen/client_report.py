@@ -60,7 +60,12 @@ class SelfWatch:
 
 
 def client_report(
-    records: c.Sequence[RequestRecord], watch: SelfWatch, wall_ns: int, open_files_limit: int, interrupted: bool
+    records: c.Sequence[RequestRecord],
+    watch: SelfWatch,
+    wall_ns: int,
+    open_files_limit: int,
+    open_files_failures: int,
+    interrupted: bool,
 ) -> ClientReport:
     """Sum up one run. records: all due requests, in order of due instants."""
     sent = sorted(record.sent_at_ns for record in records if record.sent_at_ns is not None)
@@ -78,5 +83,6 @@ def client_report(
         loop_lag_max_ns=max(watch.lags_ns, default=0),
         cpu_share=watch.cpu_share,
         open_files_limit=open_files_limit,
+        open_files_failures=open_files_failures,
         interrupted=interrupted,
     )

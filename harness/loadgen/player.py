@@ -67,7 +67,8 @@ async def play(
             run = _Run(prepared, client, settings, interrupt or Interrupt(), shown)
             await run.play()
     records = tuple(exchange.record(run.start_ns) for exchange in run.exchanges)
-    report = client_report(records, run.watch, run.wall_ns, open_files_limit, run.interrupted)
+    without_file = sum(exchange.without_file for exchange in run.exchanges)
+    report = client_report(records, run.watch, run.wall_ns, open_files_limit, without_file, run.interrupted)
     return RunResult(records, report)
 
 

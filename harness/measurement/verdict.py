@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from engine.core.clock import NS_PER_MS
-from engine.core.record import ClientReport, RequestRecord, Status
+from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
 
 
 class Verdict(StrEnum):
@@ -26,6 +26,7 @@ class Thresholds:
     client_cpu_share: most of one core that the client's process may use.
     sent_share: least ratio of the rate sent to the rate asked.
     sent_share_min_requests: with fewer requests the rate sent says nothing and is not checked.
+    other_length_share: most replies with a token that may have another number of tokens than asked.
     """
 
     sender_lag_p99_ms: float = 10.0
@@ -33,6 +34,7 @@ class Thresholds:
     client_cpu_share: float = 0.90
     sent_share: float = 0.98
     sent_share_min_requests: int = 20
+    other_length_share: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,24 @@ def judge(
     client: ClientReport,
     server_alive: bool = True,
     thresholds: Thresholds | None = None,
+    *,
+    engine: EngineReport | None = None,
+    server_at_rest: bool | None = None,
 ) -> Judgement:
     """Judge one run. Of several tripped checks the worst decides: INCOMPLETE, then SERVER-FAILED, then CLIENT-BOUND.
 
     server_alive: whether the server still answered after the run.
+    engine: what the engine counted in the run; None = it tells nothing.
+    server_at_rest: whether KV blocks and running requests were back at their baseline after the last client had
+        left; None = not known.
     """
+    limits = Thresholds() if thresholds is None else thresholds
     checks = (
         *_completeness(records, client),
-        *_server(records, server_alive),
-        *_client(client, Thresholds() if thresholds is None else thresholds),
+        *_apart(client, engine),
+        *_server(records, server_alive, limits),
+        *_rest(server_at_rest),
+        *_client(client, limits),
     )
     for verdict in (Verdict.INCOMPLETE, Verdict.SERVER_FAILED, Verdict.CLIENT_BOUND):
         if any(not check.passed and check.verdict is verdict for check in checks):
@@ -100,8 +111,33 @@ def _completeness(records: Sequence[RequestRecord], client: ClientReport) -> lis
     ]
 
 
-def _server(records: Sequence[RequestRecord], alive: bool) -> list[Check]:
+def _apart(client: ClientReport, engine: EngineReport | None) -> list[Check]:
+    """The engine has seen this run's requests and no others: no warm-up, no second client."""
+    if engine is None:
+        return []
+    seen = engine.completed_requests + engine.failed_requests + engine.cancelled_requests + engine.rejected
+    return [
+        Check(
+            "warm_up_apart",
+            seen <= client.requests_sent,
+            Verdict.INCOMPLETE,
+            f"the engine ended {seen} requests, {client.requests_sent} were sent in this run",
+        )
+    ]
+
+
+def _rest(at_rest: bool | None) -> list[Check]:
+    if at_rest is None:
+        return []
+    says = "KV blocks and running requests were back at the baseline" if at_rest else "the server did not come to rest"
+    return [Check("server_at_rest", at_rest, Verdict.SERVER_FAILED, f"{says} after the last client had left")]
+
+
+def _server(records: Sequence[RequestRecord], alive: bool, limits: Thresholds) -> list[Check]:
     """Overload is a result: its first requests still succeed, if late. No success at all says nothing of capacity."""
+    ended = (Status.OK, Status.TRUNCATED)
+    replies = [record for record in records if record.status in ended and record.first_token_at_ns is not None]
+    other = sum(record.output_tokens != record.max_tokens for record in replies)
     ok = sum(record.status is Status.OK for record in records)
     reasons = sorted({record.reason for record in records if record.reason})
     first = f"; for instance: {reasons[0]}" if reasons else ""
@@ -118,6 +154,13 @@ def _server(records: Sequence[RequestRecord], alive: bool) -> list[Check]:
             Verdict.SERVER_FAILED,
             f"{ok} of {len(records)} requests succeeded{first if not ok else ''}",
         ),
+        Check(
+            "output_lengths",
+            other <= limits.other_length_share * len(replies),
+            Verdict.SERVER_FAILED,
+            f"{other} of {len(replies)} replies have another number of tokens than asked "
+            f"(at most {limits.other_length_share:.0%})",
+        ),
     ]
 
 
@@ -128,6 +171,7 @@ def _client(client: ClientReport, limits: Thresholds) -> list[Check]:
         _at_most("sender_lag_p99", lag_ms, limits.sender_lag_p99_ms, "ms late sends at p99"),
         _at_most("loop_lag_p99", loop_ms, limits.loop_lag_p99_ms, "ms late wake-ups of the client's loop at p99"),
         _at_most("client_cpu_share", client.cpu_share, limits.client_cpu_share, "of one core used by the client"),
+        _at_most("open_files", client.open_files_failures, 0, "sends failed for want of open files"),
     ]
     if client.asked_rps > 0 and client.requests_due >= limits.sent_share_min_requests:
         share = client.sent_rps / client.asked_rps

@@ -1,12 +1,16 @@
 """C22: the soft limit is raised, or the run refused with the number needed."""
 
+import errno
+import os
 import resource
+import socket
 
 import pytest
 
 from harness.loadgen import open_files
 from harness.loadgen.errors import OpenFilesLimitError
 from harness.loadgen.player import play
+from harness.measurement.verdict import Verdict, judge
 from tests.loadgen.rig import plans, run, settings, target
 
 
@@ -52,3 +56,23 @@ def test_c22_requests_that_cannot_overlap_need_no_more_files(limits):
 
 def test_files_open_now_are_counted():
     assert open_files.open_now() > 0
+
+
+def test_c22_sends_without_an_open_file_are_counted(monkeypatch):
+    """Another part of the process took the files meanwhile: the run says so, and the verdict calls it the client's."""
+
+    def no_file_left(*_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def played():
+        monkeypatch.setattr(socket, "socket", no_file_left)  # the loop has its own sockets already
+        try:
+            return await play(plans(3), target("http://127.0.0.1:9"), settings())
+        finally:
+            monkeypatch.undo()
+
+    result = run(played())
+    assert result.client.open_files_failures == 3
+    assert all("Too many open files" in record.reason for record in result.records)
+    open_files_check = next(c for c in judge(result.records, result.client).checks if c.name == "open_files")
+    assert (open_files_check.passed, open_files_check.verdict) == (False, Verdict.CLIENT_BOUND)

@@ -1,7 +1,9 @@
+import dataclasses
+
 import pytest
 
 from engine.core.clock import NS_PER_MS
-from engine.core.record import RequestRecord, Status
+from engine.core.record import EngineReport, RequestRecord, Status
 from harness.measurement.verdict import Thresholds, Verdict, judge
 from tests.measurement.records import client, record
 
@@ -24,6 +26,7 @@ def test_a_clean_run_is_valid() -> None:
         ({"loop_lag_p99_ns": 51 * NS_PER_MS}, "loop_lag_p99"),
         ({"cpu_share": 0.95}, "client_cpu_share"),
         ({"sent_rps": 3.6}, "sent_share"),
+        ({"open_files_failures": 1}, "open_files"),
     ],
 )
 def test_c21_a_slow_client_is_client_bound(report: dict[str, object], name: str) -> None:
@@ -85,3 +88,45 @@ def test_c27_requests_unaccounted_for_are_incomplete() -> None:
 def test_unsent_requests_are_incomplete_and_outrank_a_slow_client() -> None:
     records = [*RECORDS[:39], record("late", ttft_ms=None, status=Status.UNSENT)]
     assert tripped(records, cpu_share=1.0) == (Verdict.INCOMPLETE, ["all_sent", "client_cpu_share"])
+
+
+def replies(of_other_length: int, status: Status = Status.OK, tokens: int = 7) -> list[RequestRecord]:
+    asked = [record(f"r{i}", max_tokens=8) for i in range(40)]
+    return [
+        dataclasses.replace(
+            one, output_tokens=tokens if i < of_other_length else 8, status=status if i < of_other_length else Status.OK
+        )
+        for i, one in enumerate(asked)
+    ]
+
+
+def test_replies_of_another_length_than_asked_are_a_failed_server() -> None:
+    assert tripped(replies(2)) == (Verdict.VALID, [])  # 5 %
+    assert tripped(replies(3)) == (Verdict.SERVER_FAILED, ["output_lengths"])
+    assert tripped(replies(3, Status.TRUNCATED)) == (Verdict.SERVER_FAILED, ["output_lengths"])
+    assert tripped(replies(3, tokens=9)) == (Verdict.SERVER_FAILED, ["output_lengths"])
+
+
+def test_requests_of_a_warm_up_or_of_others_make_a_run_incomplete() -> None:
+    report = EngineReport(completed_requests=37, cancelled_requests=2, rejected=1)
+    assert judge(RECORDS, client(40), engine=report).verdict is Verdict.VALID
+    warm = judge(RECORDS, client(40), engine=dataclasses.replace(report, completed_requests=38))
+    assert (warm.verdict, [check.name for check in warm.tripped]) == (Verdict.INCOMPLETE, ["warm_up_apart"])
+    assert "ended 41 requests, 40 were sent" in warm.tripped[0].says
+
+
+def test_a_server_that_does_not_come_to_rest_fails_the_run() -> None:
+    judgement = judge(RECORDS, client(40), server_at_rest=False)
+    assert (judgement.verdict, [check.name for check in judgement.tripped]) == (
+        Verdict.SERVER_FAILED, ["server_at_rest"],
+    )  # fmt: skip
+    assert judge(RECORDS, client(40), server_at_rest=True).verdict is Verdict.VALID
+
+
+def test_every_check_of_a_full_judgement_is_tripped_by_one_of_these_tests() -> None:
+    names = {check.name for check in judge(RECORDS, client(40), engine=EngineReport(), server_at_rest=True).checks}
+    assert names == {
+        "not_interrupted", "all_due_accounted", "all_sent", "warm_up_apart", "server_alive", "some_request_served",
+        "output_lengths", "server_at_rest", "sender_lag_p99", "loop_lag_p99", "client_cpu_share", "open_files",
+        "sent_share",
+    }  # fmt: skip
