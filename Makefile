@@ -23,7 +23,7 @@ SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_er
 
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help env test lint smoke reproduce reproduce-full simulate fidelity figures figures-check claims bench traces checkpoint env-vllm env-sglang test-servers clean
+.PHONY: help env test lint smoke reproduce reproduce-full simulate real-servers fidelity figures figures-check claims bench traces checkpoint env-vllm env-sglang test-servers clean
 
 help:  ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,12 +67,16 @@ reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 3
 	$(RUN) experiment=reproduce output.results=$(OUT) $(GPU)
 	$(RUN) experiment=granularity output.results=$(OUT) $(GPU)
 	for name in $(SIMULATED_CORE); do $(RUN) experiment=$$name output.results=$(OUT); done
+	if [ -e .venv-vllm ] && [ -e .venv-sglang ]; then $(RUN) experiment=real_servers_short output.results=$(OUT) $(GPU); fi
 	$(DRAW) --results $(OUT) --out $(OUT)/figures
 	@echo "reproduce: done; figures in $(OUT)/figures, tables in $(OUT)/tables"
 
 reproduce-full: env  ## Everything behind the committed results (about 4 hours, 2 cores; docs/results.md; resumable)
 	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name $(GPU); done
 	$(MAKE) figures claims
+
+real-servers: env  ## FlowPrefill beside real vLLM and SGLang (80 min, 2 cores; needs make env-vllm env-sglang; resumable)
+	$(RUN) experiment=real_servers $(GPU)
 
 simulate: env  ## Every simulated experiment at the committed resolution (about 40 min, 2 cores, no GPU; resumable)
 	for name in $(SIMULATED); do $(RUN) experiment=$$name; done

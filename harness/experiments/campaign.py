@@ -8,23 +8,26 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, bounded
 from harness.experiments.locks import HeldElsewhereError, StoppedWaitingError, exclusive, machine_when_free
-from harness.experiments.machine import share_cores
-from harness.experiments.measure import Measured, StoppedBeforeError, measure
+from harness.experiments.machine import pinned, share_cores
+from harness.experiments.measure import Measured, StoppedBeforeError, measure, unless_stopped
 from harness.experiments.prepare import Prepared
 from harness.experiments.rival_server import NotRunError
-from harness.experiments.servers import ServerFailedError, ServerPool
+from harness.experiments.servers import ServerFailedError, ServerPool, Serving
 from harness.loadgen.errors import LoadRefusedError
 from harness.loadgen.interrupt import Interrupt
 from harness.measurement.attainment import attainment
 from harness.measurement.store import Point, PointExistsError, PointState, StoreError, point_state, read_point
 from harness.measurement.verdict import judge
+
+Found = TypeVar("Found")
 
 OVERHEAD_S = 3.0
 """Added to a point's arrivals for the first estimate of the time left; measured times correct it."""
@@ -104,6 +107,33 @@ class Campaign:
                 continue
             found.append(await self._one(ready, folder, f"[{number}/{len(todo)}]"))
         return found
+
+    async def beside(self, ready: Prepared, what: str, work: Callable[[Serving], Awaitable[Found]]) -> Found | str:
+        """Do something else than a point with a point's server, as a point is measured: alone, on the client's cores.
+
+        The answer is a sentence where it could not be done. Call within `serving`.
+        """
+        assert self._pool is not None
+        profile = None if ready.profile is None else ready.profile.path
+        pool, cores = self._pool, self._cores
+
+        async def do() -> Found:
+            serving = await pool.get(ready.settings, profile)
+            with pinned(cores.others):
+                return await work(serving)
+
+        try:
+            async with machine_when_free(tell, self._interrupt.stop_sending, self._output.share_machine):
+                return await unless_stopped(do(), self._interrupt)
+        except (StoppedBeforeError, StoppedWaitingError):
+            reason = "stopped before it was done"
+        except NotRunError as error:
+            reason = f"not run: {error}"
+        except (SettingsError, ServerFailedError, LoadRefusedError, OSError) as error:
+            reason = f"FAILED: {error}"
+        self.status = max(self.status, 1)
+        tell(f"{what}: {reason}")
+        return reason
 
     @contextlib.contextmanager
     def serving(self, first: Prepared) -> Iterator[None]:

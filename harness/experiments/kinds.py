@@ -14,13 +14,14 @@ from harness.experiments.cells import Axes, expand, read_cells, without_user_axe
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
 from harness.experiments.prepare import Prepared, Preparer
+from harness.experiments.real_servers import run_real_servers
 from harness.experiments.reference_check import run_reference
 from harness.experiments.simulated_campaign import SimulatedCampaign, require_worlds
 from harness.experiments.simulated_origin import simulation_origin
 from harness.experiments.write_tables import write_tables
 
 ROOT_KEYS = {"kind", "cells", "reference", "pauses", "search", "output", "experiment", *compose.NAMED_GROUPS}
-ROOT_KEYS |= {"workload", "slo", "check", "bound"}
+ROOT_KEYS |= {"workload", "slo", "check", "bound", "servers"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,4 +111,5 @@ KINDS: Mapping[str, Callable[[Job, tuple[Axes, ...], OutputSettings], int]] = {
     "pauses": run_pauses,
     "search": run_search,
     "reference": run_reference,
+    "real_servers": run_real_servers,
 }

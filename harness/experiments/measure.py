@@ -5,7 +5,7 @@ import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.core.record import EngineReport
 from harness.assembly.effective import EffectiveTokens
@@ -21,6 +21,7 @@ from harness.loadgen.settings import PlayerSettings, ShowProgress
 from harness.measurement.store import Point, write_point
 
 SERVER_LOG = "server.log"
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,7 @@ async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores,
     """
     settings = ready.settings
     requests = plan_point(settings, ready.window, ready.given.slo_speed_factor)
-    serving = await _unless_stopped(
-        pool.get(settings, None if ready.profile is None else ready.profile.path), interrupt
-    )
+    serving = await unless_stopped(pool.get(settings, None if ready.profile is None else ready.profile.path), interrupt)
     with pinned(cores.others):
         result = await play(requests, serving.target, player_settings(ready), interrupt=interrupt)
     report, alive = await _report(pool, serving)
@@ -93,7 +92,7 @@ def recorded_settings(ready: Prepared) -> dict[str, Any]:
     }
 
 
-async def _unless_stopped(starting: Coroutine[Any, Any, Serving], interrupt: Interrupt) -> Serving:
+async def unless_stopped(starting: Coroutine[Any, Any, Found], interrupt: Interrupt) -> Found:
     """A server can take minutes to start; an interrupt ends that at once. Raises StoppedBeforeError."""
     task, stop = asyncio.ensure_future(starting), asyncio.ensure_future(interrupt.stop_sending.wait())
     try:

@@ -39,7 +39,7 @@ def test_every_experiment_composes(job: Any, name: str, place: Sequence[str], tm
         trace.write_text("")
         overrides.append(f"workload.path={trace}")
     composed = job(overrides)
-    assert composed.config["kind"] in ("rate_points", "pauses", "search")
+    assert composed.config["kind"] in ("rate_points", "pauses", "search", "real_servers")
     settings = [read_point(config) for config in points(composed)]
     assert settings
     assert len({repr(point) for point in settings}) == len(settings)
