@@ -55,8 +55,8 @@ lint: env  ## ruff, mypy, import rules (1 min)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-checkpoint: env  ## Write the demo model as a Hugging Face folder (seconds)
-	$(PY) -m engine.torch_backend.checkpoint --out checkpoints/cpu_demo
+checkpoint: env  ## Write a model as a Hugging Face folder, random weights (seconds; MODEL=cpu_demo or any named one)
+	$(PY) -m engine.torch_backend.checkpoint --model $(or $(MODEL),cpu_demo) --out checkpoints/$(or $(MODEL),cpu_demo)
 
 smoke: env  ## A few real requests through every system, a table and a figure (<= 2 min, 2 cores)
 	$(RUN) experiment=smoke output.results=outputs/smoke

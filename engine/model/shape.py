@@ -112,7 +112,7 @@ def read_shape(folder: Path, name: str | None = None) -> ModelShape:
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         eos_token_ids=_eos_token_ids(config, folder),
         dtype=str(config.get("torch_dtype") or config.get("dtype") or "float32"),
-        qkv_bias=architecture == QWEN2 and bool(config.get("attention_bias", True)),
+        qkv_bias=architecture == QWEN2,  # whatever attention_bias says: the class does not read it
         experts=mixture.experts,
         experts_per_token=mixture.per_token,
         moe_intermediate_size=mixture.intermediate_size,

@@ -23,5 +23,5 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ModelLoadError, match="model llama9 is neither a folder nor one of cpu_demo, cpu_tiny"):
+    with pytest.raises(ModelLoadError, match="model llama9 is neither a folder nor one of cpu_demo, cpu_qwen2"):
         load_shape("llama9")

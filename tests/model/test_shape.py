@@ -70,11 +70,11 @@ def test_llama_fills_what_is_left_out(tmp_path: Path) -> None:
     assert (shape.kv_heads, shape.max_positions) == (8, 2048)
 
 
-def test_qwen2_has_a_bias_in_q_k_and_v_unless_it_says_otherwise(tmp_path: Path) -> None:
+def test_qwen2_has_a_bias_in_q_k_and_v_whatever_it_says(tmp_path: Path) -> None:
     shape = shape_of(tmp_path, QWEN2)
     assert (shape.architecture, shape.qkv_bias, shape.head_dim, shape.experts) == ("Qwen2ForCausalLM", True, 8, 0)
     assert shape_of(tmp_path, QWEN2, attention_bias=True).qkv_bias
-    assert not shape_of(tmp_path, QWEN2, attention_bias=False).qkv_bias
+    assert shape_of(tmp_path, QWEN2, attention_bias=False).qkv_bias
 
 
 def test_qwen3_names_its_head_size_and_has_no_bias(tmp_path: Path) -> None:
@@ -86,6 +86,8 @@ def test_qwen3_names_its_head_size_and_has_no_bias(tmp_path: Path) -> None:
 def test_qwen3_moe_has_experts_in_every_layer(tmp_path: Path, changes: dict[str, Any]) -> None:
     shape = shape_of(tmp_path, QWEN3_MOE, **changes)
     assert (shape.experts, shape.experts_per_token, shape.moe_intermediate_size) == (16, 4, 24)
+    assert not shape.normalized_experts
+    assert shape_of(tmp_path, QWEN3_MOE, norm_topk_prob=True, **changes).normalized_experts
     assert (shape.architecture, shape.intermediate_size) == ("Qwen3MoeForCausalLM", 96)
 
 

@@ -13,6 +13,7 @@ from engine.torch_backend.payload import LiveRequest, Payload
 from engine.torch_backend.sampling import SamplingSettings, make_generator, sample
 from tests.torch_backend.engine_run import prompt
 from tests.torch_backend.executor_rig import Rig, decode, prefill
+from tests.torch_backend.families import Family
 
 
 def generate(rig: Rig, prompts: dict[str, list[int]]) -> dict[str, list[tuple[int, str | None]]]:
@@ -34,17 +35,17 @@ def generate(rig: Rig, prompts: dict[str, list[int]]) -> dict[str, list[tuple[in
     raise AssertionError("the requests never end")
 
 
-def test_greedy_decoding_equals_transformers_generate(tiny: Llama, tiny_reference: Any) -> None:
+def test_greedy_decoding_equals_transformers_generate(family: Family) -> None:
     prompts = {"a": prompt(20), "b": prompt(9, seed=2), "c": prompt(1, seed=3)}
-    wanted = {"a": 8, "b": 5, "c": 11}
-    rig = Rig(tiny)
+    wanted = {"a": 32, "b": 5, "c": 32}
+    rig = Rig(family.model)
     for name, ids in prompts.items():
         rig.register(name, ids, max_tokens=wanted[name], ignore_eos=True)
     got = generate(rig, prompts)
     rig.executor.close()
     for name, ids in prompts.items():
         with torch.no_grad():
-            whole = tiny_reference.generate(
+            whole = family.reference.generate(
                 torch.tensor([ids]), max_new_tokens=wanted[name], do_sample=False, eos_token_id=None, pad_token_id=0
             )
         assert [token for token, _ in got[name]] == whole[0, len(ids) :].tolist()

@@ -90,6 +90,19 @@ def test_shards_named_by_an_index_are_read(folder: Path) -> None:
     assert torch.equal(logits(load_model(str(folder))), logits(load_model("cpu_tiny")))
 
 
+def test_a_large_model_is_written_in_several_files(tmp_path: Path, written: Path) -> None:
+    out = tmp_path / "sharded"
+    write_checkpoint("cpu_tiny", out, file_bytes=60_000)
+    files = sorted(path.name for path in out.glob("*.safetensors"))
+    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    assert len(files) > 2
+    assert not (out / "model.safetensors").exists()
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    whole = load_file(written / "model.safetensors")
+    assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in whole.values())
+    assert torch.equal(logits(load_model(str(out))), logits(load_model("cpu_tiny")))
+
+
 def edit_config(**changes: Any) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
@@ -121,6 +134,14 @@ DOWN = "model.layers.1.mlp.down_proj.weight"
             edit_weights(lambda weights: weights.update({DOWN: torch.zeros(48, 81)})),
             rf"tensor {DOWN} has shape \[48, 81\], expected \[48, 80\]",
         ),
+        (
+            edit_config(architectures=["Qwen2ForCausalLM"]),
+            r"tensor model\.layers\.0\.self_attn\.q_proj\.bias is missing",
+        ),
+        (
+            edit_config(architectures=["Qwen3ForCausalLM"]),
+            r"tensor model\.layers\.0\.self_attn\.q_norm\.weight is missing",
+        ),
         (lambda folder: (folder / "config.json").unlink(), "cannot read the model's configuration"),
         (lambda folder: (folder / "model.safetensors").unlink(), "neither model.safetensors nor"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"12345678"), "not a readable safetensors file"),
@@ -145,7 +166,7 @@ def test_a_shard_that_is_not_there_is_named(folder: Path) -> None:
 
 
 def test_unknown_names_and_devices_are_refused() -> None:
-    with pytest.raises(ModelLoadError, match="model llama9 is neither a folder nor one of cpu_demo, cpu_tiny, llama3_"):
+    with pytest.raises(ModelLoadError, match="model llama9 is neither a folder nor one of cpu_demo, cpu_qwen2, "):
         load_model("llama9")
     with pytest.raises(ModelLoadError, match="device abacus is not one torch knows"):
         load_model("cpu_tiny", device="abacus")

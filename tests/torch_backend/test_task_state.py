@@ -5,9 +5,11 @@ from engine.core.batch import Sequence, Task, TaskKind
 from engine.model.activation import activation_bytes
 from engine.model.segments import segments_of
 from engine.torch_backend.kv_cache import KVCache
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.task_state import TaskState, build_state
 from tests.torch_backend.engine_run import new_cache
+from tests.torch_backend.families import Family
 
 
 def live_bytes(state: TaskState) -> int:
@@ -17,18 +19,19 @@ def live_bytes(state: TaskState) -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def state_of(model: Llama, cache: KVCache, *sequences: Sequence) -> tuple[Task, TaskState]:
+def state_of(model: Decoder, cache: KVCache, *sequences: Sequence) -> tuple[Task, TaskState]:
     task = Task(0, TaskKind.PREFILL, sequences)
     tokens = [0] * task.new_tokens
     return task, build_state(model.shape, cache, model.rope, segments_of(task), tokens)
 
 
-def test_a_batch_holds_the_bytes_that_are_reserved_for_it(tiny: Llama) -> None:
-    cache = new_cache(tiny)
+def test_a_batch_holds_the_bytes_that_are_reserved_for_it(family: Family) -> None:
+    model = family.model
+    cache = new_cache(model)
     cache.allocate("a", 30)
     cache.allocate("b", 20)
-    task, state = state_of(tiny, cache, Sequence("a", 10, 20), Sequence("b", 0, 20))
-    assert live_bytes(state) == activation_bytes(tiny.shape, task, 4)
+    task, state = state_of(model, cache, Sequence("a", 10, 20), Sequence("b", 0, 20))
+    assert live_bytes(state) == activation_bytes(model.shape, task, 4)
 
 
 def test_a_prompt_in_neighbouring_blocks_needs_no_slots(tiny: Llama) -> None:

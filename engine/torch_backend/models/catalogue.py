@@ -40,7 +40,7 @@ def load_model(
     folder = shape_folder(name_or_folder)
     shape = read_shape(folder)
     part = shard.shape(shape)
-    place, number_type = _device(device), _dtype(dtype or shape.dtype)
+    place, number_type = _device(device), torch_dtype(dtype or shape.dtype)
     source: WeightSource
     if dummy or folder.parent == SHAPES:
         source = RandomWeights(seed, place, number_type, shard)
@@ -62,7 +62,8 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(name: str) -> torch.dtype:
+def torch_dtype(name: str) -> torch.dtype:
+    """The number format of this name. Raises ModelLoadError for one the engine does not compute in."""
     known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     if name not in known:
         raise ModelLoadError(f"dtype {name} is not supported, only {', '.join(known)} are")
