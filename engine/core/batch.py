@@ -10,6 +10,11 @@ class TaskKind(StrEnum):
     PREFILL = "prefill"
     DECODE_STEP = "decode_step"
     KV_SEND = "kv_send"
+    KV_RECEIVE = "kv_receive"
+
+
+TRANSFERS = (TaskKind.KV_SEND, TaskKind.KV_RECEIVE)
+"""Kinds that move the KV of one request and compute nothing: they run beside the task that executes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,7 @@ class Sequence:
     """One request's share of a task: `new_tokens` computed after `context_tokens` that are in the KV cache.
 
     last: this share ends the prompt (its last position yields the first token), or is a decode step.
+    A transfer computes no tokens: its `context_tokens` are moved.
     """
 
     request_id: str

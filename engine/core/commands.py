@@ -7,7 +7,10 @@ from engine.core.batch import Task
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Submission control: execute this new task. Given only while nothing executes."""
+    """Submission control: execute this new task. Given only while nothing executes, but for transfers of KV.
+
+    A transfer runs beside what executes, is never paused, and is answered by Completion or Failed.
+    """
 
     task: Task
 

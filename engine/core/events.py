@@ -74,6 +74,15 @@ class KVReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class SendAsked:
+    """A decode instance has room for a request that was prefilled here: its KV may leave."""
+
+    at_ns: int
+    event_seq: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """A request came in."""
 
@@ -82,7 +91,7 @@ class Arrival:
     request: Request
 
 
-Event = Completion | Preempted | Failed | Cancelled | KVReleased | Arrival
+Event = Completion | Preempted | Failed | Cancelled | KVReleased | SendAsked | Arrival
 
 RANK: Final[dict[type, int]] = {
     Completion: 0,
@@ -90,7 +99,8 @@ RANK: Final[dict[type, int]] = {
     Failed: 2,
     Cancelled: 3,
     KVReleased: 4,
-    Arrival: 5,
+    SendAsked: 5,
+    Arrival: 6,
 }
 
 

@@ -1,8 +1,17 @@
 """A request as the scheduler sees it: lengths, instants and objectives, never token ids."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from engine.core.slo import NO_SLO_DUE_NS, SLO
+
+
+class HandOver(StrEnum):
+    """What happens to a request between its first and its second token."""
+
+    NONE = "none"  # it goes on where it is
+    SENDS = "sends"  # a prefill instance: its KV leaves for a decode instance
+    RECEIVES = "receives"  # a decode instance: it comes with its first token and its KV
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +23,7 @@ class Request:
     arrived_at_ns: instant of arrival on the engine's own clock (never the client's).
     prompt_tokens, max_tokens: both at least 1.
     task: the class the request belongs to ("text", "search", ...); for reports, never for decisions.
+    hand_over: whether another instance does part of it.
     due_at_ns: the instant the request is ordered by: the deadline, or 30 s after arrival without an SLO.
     """
 
@@ -24,6 +34,7 @@ class Request:
     max_tokens: int = 1
     slo: SLO = field(default_factory=SLO)
     task: str = ""
+    hand_over: HandOver = HandOver.NONE
     due_at_ns: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -31,6 +42,7 @@ class Request:
             raise ValueError(f"request {self.request_id}: prompt_tokens must be at least 1, got {self.prompt_tokens}")
         if self.max_tokens < 1:
             raise ValueError(f"request {self.request_id}: max_tokens must be at least 1, got {self.max_tokens}")
+        object.__setattr__(self, "hand_over", HandOver(self.hand_over))
         wait = NO_SLO_DUE_NS if self.slo.ttft_ns is None else self.slo.ttft_ns
         object.__setattr__(self, "due_at_ns", self.arrived_at_ns + wait)
 
@@ -41,5 +53,5 @@ class Request:
 
     @property
     def total_tokens(self) -> int:
-        """KV positions the request can come to hold."""
-        return self.prompt_tokens + self.max_tokens
+        """KV positions the request can come to hold on this instance."""
+        return self.prompt_tokens + (0 if self.hand_over is HandOver.SENDS else self.max_tokens)

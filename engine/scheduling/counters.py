@@ -28,6 +28,8 @@ class Counters:
     decode_tokens: int = 0
     executed_ns: int = 0
     scheduling_ns: int = 0
+    kv_sent: int = 0
+    kv_received: int = 0
     blocking_ns: deque[int] = field(default_factory=_samples)
     arrival_to_decision_ns: deque[int] = field(default_factory=_samples)
 

@@ -21,6 +21,7 @@ from engine.core.events import (
     KVReleased,
     Output,
     Preempted,
+    SendAsked,
 )
 from engine.core.request import Request
 from engine.core.slo import SLO
@@ -28,7 +29,7 @@ from engine.scheduling.scheduler import Scheduler
 
 VERSION: Final = 1
 _EVENTS: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (Completion, Preempted, Failed, Cancelled, KVReleased, Arrival)
+    kind.__name__: kind for kind in (Completion, Preempted, Failed, Cancelled, KVReleased, SendAsked, Arrival)
 }
 _COMMANDS: Final[dict[str, type]] = {
     kind.__name__: kind for kind in (Start, Pause, Resume, Discard, ReleaseKV, Reject, Fail)

@@ -5,11 +5,18 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
-from engine.core.batch import Task
+from engine.core.batch import Task, TaskKind
 from engine.core.commands import Pause, Resume, Start
 from engine.core.ports import Batching, ItemState, OnPreempt, Plan, Policy, Predictor, Share, WorkItem
-from engine.core.request import Request
-from engine.scheduling.execution_pool import AskedPause, ExecutionPool, LiveTask, decode_task, prefill_task
+from engine.core.request import HandOver, Request
+from engine.scheduling.execution_pool import (
+    AskedPause,
+    ExecutionPool,
+    LiveTask,
+    decode_task,
+    prefill_task,
+    transfer_task,
+)
 from engine.scheduling.kv_ledger import ActivationLedger, KVLedger
 from engine.scheduling.request_book import LiveRequest, RequestBook, waiting_item
 from engine.scheduling.settings import SchedulerSettings
@@ -65,13 +72,16 @@ class Dispatch:
         blocks = self.kv.blocks_for(request)
         if blocks > self.kv.capacity_blocks:
             return f"the request needs {blocks} KV blocks; the pool has {self.kv.capacity_blocks}"
-        item = waiting_item(request, context_tokens, self._predictor)
+        if request.hand_over is not HandOver.RECEIVES:
+            item = waiting_item(request, context_tokens, self._predictor)
 
-        def fits_when_idle(shares: c.Sequence[Share]) -> bool:
-            return self._activation_bytes(prefill_task(0, shares)) <= capacity
+            def fits_when_idle(shares: c.Sequence[Share]) -> bool:
+                return self._activation_bytes(prefill_task(0, shares)) <= capacity
 
-        if not self._batching.select((item,), fits_when_idle, self._predictor, now_ns):
-            return f"the activations of its {item.new_tokens} tokens exceed the {capacity} bytes there are"
+            if not self._batching.select((item,), fits_when_idle, self._predictor, now_ns):
+                return f"the activations of its {item.new_tokens} tokens exceed the {capacity} bytes there are"
+        if request.hand_over is HandOver.SENDS:
+            return ""
         last = LiveRequest(request, blocks, 0, generated_tokens=request.max_tokens)
         if request.max_tokens > 1 and self._activation_bytes(decode_task(0, [last])) > capacity:
             return f"the activations of a decode step exceed the {capacity} bytes there are"
@@ -85,6 +95,27 @@ class Dispatch:
             return self._pause(plan, now_ns) if plan is not None and may_stop else None
         started = None if plan is None else self._run_prefill(plan.order, now_ns)
         return started or self._start_decode_step(now_ns)
+
+    def send(self, live: LiveRequest, now_ns: int) -> Start:
+        """A prefilled request's KV leaves."""
+        return self._transfer(TaskKind.KV_SEND, live, now_ns)
+
+    def receive(self, now_ns: int) -> list[Start]:
+        """Incoming requests whose KV may come now, in order of arrival: the first that finds no blocks ends it."""
+        started = []
+        for live in list(self._book.incoming.values()):
+            if live.missing_blocks > self.kv.free_blocks:
+                break
+            self.kv.reserve(live.request.request_id, live.missing_blocks)
+            live.missing_blocks = 0
+            started.append(self._transfer(TaskKind.KV_RECEIVE, live, now_ns))
+        return started
+
+    def _transfer(self, kind: TaskKind, live: LiveRequest, now_ns: int) -> Start:
+        task = transfer_task(self._pool.next_task_id, kind, live)
+        self.activations.reserve(task, 0)
+        self._pool.transfer(task, live, now_ns)
+        return Start(task)
 
     def _pause(self, plan: Plan, now_ns: int) -> Pause | None:
         task = self._pool.executing_prefill

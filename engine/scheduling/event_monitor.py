@@ -1,10 +1,20 @@
 """What each event means for the live work: the paper's event monitor, before anything is decided."""
 
-from engine.core.batch import TaskKind, Work
+from engine.core.batch import TRANSFERS, TaskKind, Work
 from engine.core.commands import Command, Discard, Fail, Pause, Reject, ReleaseKV
-from engine.core.events import Arrival, Cancelled, Completion, Event, Failed, KVReleased, Output, Preempted
+from engine.core.events import (
+    Arrival,
+    Cancelled,
+    Completion,
+    Event,
+    Failed,
+    KVReleased,
+    Output,
+    Preempted,
+    SendAsked,
+)
 from engine.core.ports import ItemState, OnPreempt
-from engine.core.request import Request
+from engine.core.request import HandOver, Request
 from engine.scheduling.counters import Counters
 from engine.scheduling.dispatch import Dispatch
 from engine.scheduling.execution_pool import AskedPause, ExecutionPool, LiveTask
@@ -44,6 +54,8 @@ class EventMonitor:
                 self._cancel(event, now_ns)
             case KVReleased():
                 self._kv_released(event)
+            case SendAsked():
+                self._send(event, now_ns)
             case Arrival():
                 self._arrive(event, now_ns)
 
@@ -71,11 +83,16 @@ class EventMonitor:
             self.reject(request, reason, never=True)
             return
         self._book.arrive(request, self._dispatch.kv.blocks_for(request))
+        if request.hand_over is HandOver.RECEIVES:
+            return
         self.undecided_at_ns.append(event.at_ns)
         self.round_due = True
 
     def _complete(self, event: Completion, now_ns: int) -> None:
         live = self._pool.find(event.task_id)
+        if live.task.kind in TRANSFERS:
+            self._transferred(live, event.at_ns)
+            return
         self.counters.executed_ns += event.executed_ns - live.executed_ns
         self._predictor.observe(Work.of(live.task), event.executed_ns)
         prefill = live.task.kind is TaskKind.PREFILL
@@ -94,11 +111,27 @@ class EventMonitor:
             else:
                 self._token(member, outputs.get(sequence.request_id))
 
+    def _transferred(self, live: LiveTask, at_ns: int) -> None:
+        """The KV has come or has left. Behind a send the blocks are free."""
+        self._end(live, at_ns)
+        member = live.everyone[0]
+        received = live.task.kind is TaskKind.KV_RECEIVE
+        if received and member.stand is not Stand.LEAVING:
+            self.counters.kv_received += 1
+            member.context_tokens = member.request.prompt_tokens
+            self._book.move(member, Stand.DECODING)
+            self.other_round_due = True
+            return
+        self.counters.kv_sent += not received
+        self.over(member)
+
     def _token(self, live: LiveRequest, output: Output | None) -> None:
         live.generated_tokens += 1
         if live.generated_tokens >= live.request.max_tokens or (output is not None and output.finish_reason):
             self.counters.completed_requests += 1
             self.over(live)
+        elif live.request.hand_over is HandOver.SENDS:
+            self._book.move(live, Stand.PREFILLED)
         elif live.stand is Stand.DECODING:
             self._book.to_the_end_of_decoding(live)
         else:
@@ -131,7 +164,7 @@ class EventMonitor:
 
     def _failed(self, event: Failed) -> None:
         live = self._pool.find(event.task_id)
-        if live.state is ItemState.EXECUTING:
+        if live is self._pool.executing:
             self.counters.executed_ns += max(0, event.at_ns - live.resumed_at_ns)
         self._end(live, event.at_ns)
         self.other_round_due = True
@@ -151,7 +184,7 @@ class EventMonitor:
             self.over(live)
             return
         self._pool.leave(live, task, now_ns)
-        if task.members or task.task.kind is TaskKind.DECODE_STEP:
+        if task.members or task.task.kind is not TaskKind.PREFILL:
             return
         if task.state is ItemState.PREEMPTED:
             self._discard(task, now_ns)
@@ -169,6 +202,11 @@ class EventMonitor:
         if live.stand is Stand.RELEASING:
             self._book.forget(live)
         self.other_round_due |= self._dispatch.short_of_memory
+
+    def _send(self, event: SendAsked, now_ns: int) -> None:
+        live = self._book.find(event.request_id)
+        if live is not None and live.stand is Stand.PREFILLED:  # else its client has left
+            self.commands.append(self._dispatch.send(live, now_ns))
 
     # What events have in common.
 

@@ -2,7 +2,9 @@
 
     waiting -> executing <-> preempted
     executing -> decoding, or waiting again (a chunk ended; a restart)
-    executing, preempted, decoding -> leaving: its client left while a task may still write its KV
+    executing -> prefilled -> transferring: its KV stays until a decode instance has room, then leaves for it
+    incoming -> transferring -> decoding: its KV comes from a prefill instance once there are blocks for it
+    executing, preempted, decoding, transferring -> leaving: its client left while a task may still use its KV
     any -> releasing: it is over, its KV blocks are on their way back; then it is gone
 
 Work items are kept up to date as things change, not rebuilt at each look, so that one look at 1000 live
@@ -16,7 +18,7 @@ from typing import Final
 
 from engine.core.batch import Work
 from engine.core.ports import ItemState, Predictor, WorkItem
-from engine.core.request import Request
+from engine.core.request import HandOver, Request
 from engine.scheduling.live_items import LiveItems
 
 
@@ -31,18 +33,28 @@ class Stand(StrEnum):
     EXECUTING = "executing"
     PREEMPTED = "preempted"
     DECODING = "decoding"
+    PREFILLED = "prefilled"
+    INCOMING = "incoming"
+    TRANSFERRING = "transferring"
     LEAVING = "leaving"
     RELEASING = "releasing"
 
 
 MOVES: Final[c.Mapping[Stand, frozenset[Stand]]] = {
     Stand.WAITING: frozenset({Stand.EXECUTING, Stand.RELEASING}),
-    Stand.EXECUTING: frozenset({Stand.PREEMPTED, Stand.WAITING, Stand.DECODING, Stand.LEAVING, Stand.RELEASING}),
+    Stand.EXECUTING: frozenset(
+        {Stand.PREEMPTED, Stand.WAITING, Stand.DECODING, Stand.PREFILLED, Stand.LEAVING, Stand.RELEASING}
+    ),
     Stand.PREEMPTED: frozenset({Stand.EXECUTING, Stand.WAITING, Stand.LEAVING, Stand.RELEASING}),
     Stand.DECODING: frozenset({Stand.LEAVING, Stand.RELEASING}),
+    Stand.PREFILLED: frozenset({Stand.TRANSFERRING, Stand.RELEASING}),
+    Stand.INCOMING: frozenset({Stand.TRANSFERRING, Stand.RELEASING}),
+    Stand.TRANSFERRING: frozenset({Stand.DECODING, Stand.LEAVING, Stand.RELEASING}),
     Stand.LEAVING: frozenset({Stand.RELEASING}),
     Stand.RELEASING: frozenset(),
 }
+
+HANDING_OVER: Final = frozenset({Stand.PREFILLED, Stand.INCOMING, Stand.TRANSFERRING})
 
 KV_ON_ITS_WAY_BACK: Final = 1 << 62
 """`missing_blocks` of a request that waits to restart: it cannot start before its old blocks are back."""
@@ -70,12 +82,16 @@ class LiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class LiveCounts:
-    """Live work: waiting and decoding count requests, executing and preempted count prefill tasks."""
+    """Live work: waiting and decoding count requests, executing and preempted count prefill tasks.
+
+    handing_over: requests whose KV is about to come or to leave, or on its way.
+    """
 
     waiting: int = 0
     executing: int = 0
     preempted: int = 0
     decoding: int = 0
+    handing_over: int = 0
 
 
 @dataclass
@@ -86,6 +102,7 @@ class RequestBook:
     items: LiveItems = field(default_factory=LiveItems)
     waiting: dict[int, LiveRequest] = field(default_factory=dict)
     decoding: dict[str, LiveRequest] = field(default_factory=dict)
+    incoming: dict[str, LiveRequest] = field(default_factory=dict)
     _requests: dict[str, LiveRequest] = field(default_factory=dict)
     _seqs: set[int] = field(default_factory=set)
 
@@ -107,13 +124,17 @@ class RequestBook:
         return ""
 
     def arrive(self, request: Request, blocks: int) -> LiveRequest:
-        """A new request waits."""
+        """A new request waits: for its prefill, or for blocks that its KV may come to."""
         if self.conflict(request):
             raise BookError(self.conflict(request))
         live = LiveRequest(request, blocks, missing_blocks=blocks)
         self._requests[request.request_id] = live
         self._seqs.add(request.seq)
-        self._post(live)
+        if request.hand_over is HandOver.RECEIVES:
+            live.stand, live.generated_tokens = Stand.INCOMING, 1
+            self.incoming[request.request_id] = live
+        else:
+            self._post(live)
         return live
 
     def wait_again(self, live: LiveRequest, context_tokens: int) -> None:
@@ -131,6 +152,8 @@ class RequestBook:
             self.items.drop(live.request.seq)
         elif live.stand is Stand.DECODING:
             del self.decoding[live.request.request_id]
+        elif live.stand is Stand.INCOMING:
+            del self.incoming[live.request.request_id]
         live.stand = stand
         if stand is Stand.DECODING:
             self.decoding[live.request.request_id] = live
@@ -156,6 +179,8 @@ class RequestBook:
                 raise BookError(f"{request_id} is {live.stand}, but shown as waiting: {shown}")
             if (request_id in self.decoding) != (live.stand is Stand.DECODING):
                 raise BookError(f"{request_id} is {live.stand}, which its place among the decoding denies")
+            if (request_id in self.incoming) != (live.stand is Stand.INCOMING):
+                raise BookError(f"{request_id} is {live.stand}, which its place among the incoming denies")
         if len(self._seqs) != len(self._requests):
             raise BookError("sequence numbers and requests differ in number")
         self.items.check()

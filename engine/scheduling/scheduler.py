@@ -17,7 +17,7 @@ from engine.scheduling.event_monitor import EventMonitor
 from engine.scheduling.execution_pool import ExecutionPool
 from engine.scheduling.kv_ledger import LedgerError
 from engine.scheduling.predictors.guarded import GuardedPredictor
-from engine.scheduling.request_book import LiveCounts, RequestBook, Stand
+from engine.scheduling.request_book import HANDING_OVER, LiveCounts, RequestBook, Stand
 from engine.scheduling.settings import SchedulerSettings
 
 __all__ = ["Scheduler", "SchedulerSettings"]
@@ -75,6 +75,7 @@ class Scheduler:
             executing=int(self._pool.executing_prefill is not None),
             preempted=len(self._pool.preempted),
             decoding=len(self._book.decoding),
+            handing_over=sum(live.stand in HANDING_OVER for live in self._book.requests),
         )
 
     @property
@@ -126,6 +127,8 @@ class Scheduler:
         monitor.commands = []
         for event in sorted(events, key=event_order):
             monitor.take(event, now_ns)
+        if self._book.incoming:
+            monitor.commands += self._dispatch.receive(now_ns)
         if (monitor.round_due or monitor.other_round_due) and self._pool.pause is None:
             self._decide(now_ns)
         return monitor.commands

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine.core.batch import Task, TaskKind
+from engine.core.batch import TRANSFERS, Task, TaskKind
 from engine.core.clock import NS_PER_S, Clock
 from engine.core.commands import Command, Discard, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, Event, Failed, KVReleased, Output, Preempted
@@ -15,7 +15,9 @@ from engine.model.activation import activation_bytes
 from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate, LaunchWindow
 from engine.torch_backend.kv_cache import KVCache, KVExhaustedError
-from engine.torch_backend.models.llama import Llama
+from engine.torch_backend.kv_transfers import KVTransfers
+from engine.torch_backend.kv_transport import KVTransport
+from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.payload import LiveRequest, Payload
 from engine.torch_backend.program import Operator, Program, plan_program
 from engine.torch_backend.settings import ExecutorSettings
@@ -58,7 +60,7 @@ class TorchExecutor:
     The KV blocks of a request are allocated at its first Start, for its prompt and all tokens it may generate.
     """
 
-    def __init__(self, model: Llama, settings: ExecutorSettings, clock: Clock, emit: Callable[[Event], None]) -> None:
+    def __init__(self, model: Decoder, settings: ExecutorSettings, clock: Clock, emit: Callable[[Event], None]) -> None:
         self.settings = settings
         self.model = model
         self.cache = KVCache(model.shape, settings.kv_blocks, settings.block_tokens, model.device, model.dtype)
@@ -71,6 +73,7 @@ class TorchExecutor:
         self._picked_up = False
         self._release_later: set[str] = set()
         self._closed = False
+        self._transfers: KVTransfers | None = None
         self._thread = threading.Thread(target=self._serve, name="executor", daemon=True)
         self._thread.start()
 
@@ -81,6 +84,19 @@ class TorchExecutor:
             if request_id in self._requests:
                 raise ValueError(f"request {request_id} is registered already")
             self._requests[request_id] = request
+
+    def transfer_by(self, transport: KVTransport, on_sent: Callable[[str, str], None]) -> None:
+        """Make this an instance that hands KV over, or gets it. on_sent: told the request and its ticket."""
+        model = self.model
+        self._transfers = KVTransfers(
+            model.shape, self.cache, model.device, model.dtype, transport, on_sent, self._transferred
+        )
+
+    def send_to(self, request_id: str, destination: str) -> None:
+        """Where a request's KV goes, before its SendAsked is put. Nothing when the request is gone."""
+        with self._changed:
+            if request_id in self._requests:
+                self._requests[request_id].destination = destination
 
     def forget(self, request_id: str) -> None:
         """Drop a request's tokens once it is over. Its KV blocks are freed by ReleaseKV, not here."""
@@ -119,6 +135,8 @@ class TorchExecutor:
                 self._executing.gate.stop_at(0, self._clock.now_ns())
             self._changed.notify()
         self._thread.join()
+        if self._transfers is not None:
+            self._transfers.close()
 
     def check(self) -> None:
         """Raise AssertionError unless every KV block is free or held by one request."""
@@ -149,7 +167,7 @@ class TorchExecutor:
             requests = {sequence.request_id: self._requests[sequence.request_id] for sequence in task.sequences}
             for request_id, request in requests.items():
                 if request_id not in self.cache.holders:
-                    self.cache.allocate(request_id, request.total_tokens)
+                    self.cache.allocate(request_id, request.kv_tokens)
         except KeyError as error:
             self._refuse(task, f"request {error.args[0]} is not registered")
             return
@@ -161,11 +179,30 @@ class TorchExecutor:
             log.exception("task %d got no KV blocks", task.task_id)
             self._refuse(task, f"{type(error).__name__}: {error}")
             return
+        if task.kind in TRANSFERS and self._transfers is None:
+            self._refuse(task, "this executor sends no KV and receives none")
+            return
         held = self._held[task.task_id] = _Held(task, requests)
-        self._execute(held)
+        if self._transfers is not None and task.kind in TRANSFERS:
+            self._transfers.begin(task, requests[task.sequences[0].request_id])
+        else:
+            self._execute(held)
 
     def _refuse(self, task: Task, reason: str) -> None:
         self._emit(Failed(self._clock.now_ns(), 0, task.task_id, reason))
+
+    def _transferred(self, task: Task, failure: str | None) -> None:
+        with self._changed:
+            if self._closed:
+                return
+            now_ns = self._clock.now_ns()
+            if failure is not None:
+                self._emit(Failed(now_ns, 0, task.task_id, failure))
+            else:
+                self._emit(Completion(now_ns, 0, task.task_id, 0, ()))
+                if task.kind is TaskKind.KV_SEND:  # nobody here speaks of it again
+                    self._requests.pop(task.sequences[0].request_id, None)
+            self._drop(self._held[task.task_id])
 
     def _execute(self, held: _Held) -> None:
         if self._executing is not None:
@@ -240,8 +277,6 @@ class TorchExecutor:
 
     def _plan(self, held: _Held) -> Program:
         task, requests = held.task, held.requests
-        if task.kind is TaskKind.KV_SEND:
-            raise ValueError("this executor sends no KV")
         token_ids: list[int] = []
         for sequence in task.sequences:
             token_ids += requests[sequence.request_id].tokens(sequence.context_tokens, sequence.new_tokens)

@@ -99,6 +99,12 @@ class KVCache:
         where = self.slots(request_id, 0, stop)
         return self.keys[layer][where], self.values[layer][where]
 
+    def write(self, layer: int, request_id: str, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Fill positions 0..n with keys and values that were computed elsewhere, [n, kv_heads, head_dim] each."""
+        where = self.slots(request_id, 0, keys.shape[0])
+        self.keys[layer][where] = keys.to(self._device)
+        self.values[layer][where] = values.to(self._device)
+
     def check(self) -> None:
         """Raise AssertionError unless every block is free or held exactly once."""
         self._pool.check([table.blocks for table in self._tables.values()])

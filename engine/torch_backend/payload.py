@@ -4,39 +4,66 @@ from dataclasses import dataclass, field
 
 import torch
 
+from engine.core.request import HandOver
 from engine.torch_backend.sampling import SamplingSettings, make_generator
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A prompt and how to go on from it. Raises ValueError for an empty prompt."""
+    """A prompt and how to go on from it. Raises ValueError for an empty prompt.
+
+    first_token, ticket: of a request that was prefilled elsewhere, and by which its KV is found.
+    """
 
     token_ids: tuple[int, ...]
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    hand_over: HandOver = HandOver.NONE
+    first_token: int | None = None
+    ticket: str = ""
 
     def __post_init__(self) -> None:
         if not self.token_ids:
             raise ValueError("a prompt needs at least one token")
+        if (self.hand_over is HandOver.RECEIVES) != (self.first_token is not None):
+            raise ValueError("a first token comes with a request that is handed over, and with no other")
 
 
 @dataclass(slots=True)
 class LiveRequest:
-    """Prompt and generated tokens of a live request."""
+    """Prompt and generated tokens of a live request.
+
+    destination: where its KV goes, once that is known. ticket: where it comes from.
+    """
 
     sequence: list[int]
     prompt_tokens: int
     sampling: SamplingSettings
     generator: torch.Generator | None
+    sends: bool = False
+    destination: str = ""
+    ticket: str = ""
 
     @staticmethod
     def of(payload: Payload, device: torch.device) -> "LiveRequest":
-        """A request that has generated nothing yet."""
+        """A request that has generated nothing here yet."""
         generator = make_generator(payload.sampling, device)
-        return LiveRequest(list(payload.token_ids), len(payload.token_ids), payload.sampling, generator)
+        return LiveRequest(
+            sequence=[*payload.token_ids, *(() if payload.first_token is None else (payload.first_token,))],
+            prompt_tokens=len(payload.token_ids),
+            sampling=payload.sampling,
+            generator=generator,
+            sends=payload.hand_over is HandOver.SENDS,
+            ticket=payload.ticket,
+        )
+
+    @property
+    def kv_tokens(self) -> int:
+        """KV positions the request can come to hold here."""
+        return self.prompt_tokens if self.sends else self.total_tokens
 
     @property
     def total_tokens(self) -> int:
-        """KV positions the request can come to hold."""
+        """Tokens the request can come to have."""
         return self.prompt_tokens + self.sampling.max_tokens
 
     @property

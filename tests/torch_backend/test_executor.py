@@ -283,7 +283,7 @@ def test_kv_send_is_refused_with_a_reason(rig: Rig) -> None:
     rig.executor.submit([Start(Task(1, TaskKind.KV_SEND, (Sequence("a", 0, 5),)))])
     event = rig.event()
     assert isinstance(event, Failed)
-    assert event.reason == "ValueError: this executor sends no KV"
+    assert event.reason == "this executor sends no KV and receives none"
 
 
 def test_a_second_executing_task_breaks_the_contract(rig: Rig, tiny: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
