@@ -1,0 +1,34 @@
+"""Programs of other people's environments, run in processes of their own against a server."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def interpreter(package: str, *environments: str) -> str:
+    """The Python of the first environment that has a package; skips the test without one."""
+    for environment in environments:
+        if any((ROOT / environment).glob(f"lib/python*/site-packages/{package}/__init__.py")):
+            return str(ROOT / environment / "bin" / "python")
+    pytest.skip(f"the package {package} is in none of {', '.join(environments)}")
+
+
+def output_of(words: Sequence[str], cwd: Path, timeout_s: float) -> str:
+    """Standard output of a command that must end well."""
+    done = subprocess.run(
+        list(words),
+        cwd=cwd,
+        env={**os.environ, **QUIET},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
