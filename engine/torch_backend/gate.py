@@ -59,11 +59,15 @@ class LaunchWindow:
         self._flying: deque[tuple[DeviceEvent, int]] = deque()
         self._flying_ns = 0
 
-    def before_launch(self) -> None:
-        """Wait until another operator may be launched."""
+    def has_room(self) -> bool:
+        """Whether another operator may be launched now; does not wait."""
         while self._flying and self._flying[0][0].query():
             self._land()
-        while len(self._flying) >= 2 and self._flying_ns >= self._bound_ns:
+        return len(self._flying) < 2 or self._flying_ns < self._bound_ns
+
+    def before_launch(self) -> None:
+        """Wait until another operator may be launched."""
+        while not self.has_room():
             self._flying[0][0].synchronize()
             self._land()
 
