@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from engine.serving.api_error import ApiError
-from engine.serving.engine_process import EngineError, EngineProcess, OpenRequest, Phase
+from engine.serving.body_fields import unpacked
+from engine.serving.engine_process import EngineError, Phase
 from engine.serving.engine_state import Snapshot
 from engine.serving.generation import Generation, ReplyOptions
 from engine.serving.metrics import ServerMetrics
 from engine.serving.middlewares import bearer_required, errors_as_json
 from engine.serving.reply_body import DONE, ReplyWriter, sse
 from engine.serving.request_body import BodyReader
+from engine.serving.served_engine import OpenGeneration, ServedEngine
 from engine.serving.settings import ServerSettings
 from engine.serving.text import TextStream
 
@@ -35,12 +37,12 @@ class Service:
 
 
 class Application:
-    """The routes over one engine process. `serve` opens them for generations.
+    """The routes over one engine process, or a proxy. `serve` opens them for generations.
 
     api_key: what clients must send; None: nothing is asked for.
     """
 
-    def __init__(self, engine: EngineProcess, settings: ServerSettings, api_key: str | None = None) -> None:
+    def __init__(self, engine: ServedEngine, settings: ServerSettings, api_key: str | None = None) -> None:
         self._engine = engine
         self._settings = settings
         self._middlewares = [errors_as_json, *([bearer_required(api_key)] if api_key is not None else [])]
@@ -104,9 +106,10 @@ class Application:
         longest_s = self._settings.client_timeout_s
         try:
             async with asyncio.timeout(longest_s):
-                return await request.read()
+                body = await request.read()
         except TimeoutError as error:
             raise ApiError(408, f"the body did not come within {longest_s:g} s") from error
+        return unpacked(body, request.headers.get(hdrs.CONTENT_ENCODING, ""), self._settings.max_body_bytes)
 
     async def _reply(self, request: web.Request, generation: Generation, options: ReplyOptions) -> web.StreamResponse:
         writer = ReplyWriter(
@@ -121,7 +124,7 @@ class Application:
             # Also when the client left (the handler is cancelled then): what is unfinished is cancelled.
             self._engine.close(generation.request_id)
 
-    async def _whole(self, opened: OpenRequest, generation: Generation, writer: ReplyWriter) -> web.Response:
+    async def _whole(self, opened: OpenGeneration, generation: Generation, writer: ReplyWriter) -> web.Response:
         text = TextStream(self._known().reader.tokenizer)
         pieces: list[str] = []
         token_ids: list[int] = []
@@ -138,7 +141,7 @@ class Application:
     async def _stream(
         self,
         request: web.Request,
-        opened: OpenRequest,
+        opened: OpenGeneration,
         generation: Generation,
         options: ReplyOptions,
         writer: ReplyWriter,

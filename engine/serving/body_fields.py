@@ -2,10 +2,32 @@
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from engine.serving.api_error import ApiError, bad_request
+
+GZIP_OR_DEFLATE = zlib.MAX_WBITS | 32
+"""zlib's word for: look which of the two it is."""
+
+
+def unpacked(body: bytes, encoding: str, most_bytes: int) -> bytes:
+    """The body without its Content-Encoding. A small body that stands for a huge one is not unpacked to its end."""
+    if encoding.lower() in ("", "identity"):
+        return body
+    if encoding.lower() not in ("gzip", "deflate"):
+        raise ApiError(415, f"Content-Encoding {encoding[:60]!r} is not supported (gzip and deflate are)")
+    unpacking = zlib.decompressobj(GZIP_OR_DEFLATE)
+    try:
+        plain = unpacking.decompress(body, most_bytes + 1)
+    except zlib.error as error:
+        raise ApiError(400, f"the body does not match its Content-Encoding {encoding}") from error
+    if len(plain) > most_bytes:
+        raise ApiError(413, f"the unpacked body is larger than the limit of {most_bytes} bytes")
+    if not unpacking.eof or unpacking.unused_data:
+        raise ApiError(400, f"the body does not match its Content-Encoding {encoding}: it ends too early, or goes on")
+    return plain
 
 
 def read_object(body: bytes) -> dict[str, Any]:

@@ -58,8 +58,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except web.HTTPRequestEntityTooLarge:
         return _reply(ApiError(413, f"the body is larger than the limit of {request.client_max_size} bytes"))
     except web.RequestPayloadError:
-        # aiohttp could not undo the Content-Encoding or the chunks: the sender's doing
-        return _reply(ApiError(400, "the body does not match its Content-Encoding or Transfer-Encoding"))
+        # aiohttp could not undo the chunks: the sender's doing
+        return _reply(ApiError(400, "the body does not match its Transfer-Encoding"))
     except web.HTTPException as error:
         reply = _reply(ApiError(error.status, f"{request.method} {request.path}: {error.reason}"))
         if hdrs.ALLOW in error.headers:

@@ -1,0 +1,87 @@
+"""A real engine process with faults in it, which the first token of a prompt, or its length, sets off.
+
+Its ledgers are checked after every scheduling call: a broken invariant ends the engine.
+"""
+
+import argparse
+import ctypes
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from engine.core.events import Event
+from engine.scheduling.driver import Driver
+from engine.serving.channel_service import serve_channel
+from engine.torch_backend.executor import TorchExecutor
+from engine.torch_backend.kv_cache import KVCache
+from engine.torch_backend.models.decoder import Decoder
+from engine.torch_backend.payload import LiveRequest, Payload
+from engine.torch_backend.task_state import TaskState
+
+BROKEN_OPERATOR, NO_MEMORY, HANG, HANG_WITH_INTERPRETER, NO_MEMORY_FOR_TOKENS = 70, 71, 72, 73, 74
+BLOCKS_WITHOUT_TABLE = 13
+"""A request of so many KV blocks gets none: no memory for their index. The warm-up asks for other numbers."""
+HANG_S = 3.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--channel-fd", type=int, required=True)
+    arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    put_faults_in()
+    return serve_channel(arguments.channel_fd)
+
+
+def put_faults_in() -> None:
+    attention, table_of, of, step = Decoder.attention, KVCache._table_of, LiveRequest.of, Driver.step
+
+    def faulty_attention(self: Decoder, layer: int, state: TaskState, spans: tuple[object, ...]) -> None:
+        if layer == 1:
+            FAULTS.get(int(state.token_ids[0]), lambda: None)()
+        attention(self, layer, state, spans)
+
+    def faulty_table_of(self: KVCache, blocks: tuple[int, ...]) -> object:
+        if len(blocks) == BLOCKS_WITHOUT_TABLE:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.\nframe #0: somewhere")
+        return table_of(self, blocks)
+
+    def faulty_of(payload: Payload, device: torch.device) -> LiveRequest:
+        if payload.token_ids[0] == NO_MEMORY_FOR_TOKENS:
+            raise MemoryError("no room for a generator")
+        return of(payload, device)
+
+    def checked_step(self: Driver, events: Sequence[Event]) -> None:
+        step(self, events)
+        self._scheduler.check()
+        assert isinstance(self._executor, TorchExecutor)
+        self._executor.check()
+
+    Decoder.attention = faulty_attention
+    KVCache._table_of = faulty_table_of
+    LiveRequest.of = staticmethod(faulty_of)
+    Driver.step = checked_step
+
+
+def broken() -> None:
+    raise ZeroDivisionError("the kernel gave up")
+
+
+def no_memory() -> None:
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+FAULTS: dict[int, Callable[[], object]] = {
+    BROKEN_OPERATOR: broken,
+    NO_MEMORY: no_memory,
+    HANG: lambda: time.sleep(HANG_S),
+    # PyDLL keeps the interpreter's lock: no other thread of the process runs meanwhile.
+    HANG_WITH_INTERPRETER: lambda: ctypes.PyDLL(None).sleep(int(HANG_S)),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
