@@ -8,19 +8,20 @@ from dataclasses import dataclass, field
 import torch
 
 from engine.core.batch import TRANSFERS, Task, TaskKind
-from engine.core.clock import NS_PER_S, Clock
+from engine.core.clock import Clock
 from engine.core.commands import Command, Discard, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, Event, Failed, KVReleased, Output, Preempted
 from engine.model.activation import activation_bytes
 from engine.model.segments import segments_of
-from engine.torch_backend.gate import Gate, LaunchWindow
+from engine.torch_backend.gate import Gate
 from engine.torch_backend.kv_cache import KVCache, KVExhaustedError
 from engine.torch_backend.kv_transfers import KVTransfers
 from engine.torch_backend.kv_transport import KVTransport
 from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.payload import LiveRequest, Payload
-from engine.torch_backend.program import Operator, Program, plan_program
-from engine.torch_backend.settings import ExecutorSettings
+from engine.torch_backend.peers import Nobody, Peers
+from engine.torch_backend.program import Program, plan_program
+from engine.torch_backend.settings import ExecutorSettings, new_window
 from engine.torch_backend.task_state import build_state
 
 log = logging.getLogger(__name__)
@@ -60,9 +61,18 @@ class TorchExecutor:
     The KV blocks of a request are allocated at its first Start, for its prompt and all tokens it may generate.
     """
 
-    def __init__(self, model: Decoder, settings: ExecutorSettings, clock: Clock, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        model: Decoder,
+        settings: ExecutorSettings,
+        clock: Clock,
+        emit: Callable[[Event], None],
+        peers: Peers | None = None,
+    ) -> None:
+        """peers: the other ranks of a tensor-parallel group, of which this is rank 0; None = it is alone."""
         self.settings = settings
         self.model = model
+        self._peers = peers or Nobody()
         self.cache = KVCache(model.shape, settings.kv_blocks, settings.block_tokens, model.device, model.dtype)
         self._clock = clock
         self._emit = emit
@@ -168,6 +178,7 @@ class TorchExecutor:
             for request_id, request in requests.items():
                 if request_id not in self.cache.holders:
                     self.cache.allocate(request_id, request.kv_tokens)
+                    self._peers.allocate(request_id, request.kv_tokens)
         except KeyError as error:
             self._refuse(task, f"request {error.args[0]} is not registered")
             return
@@ -224,6 +235,7 @@ class TorchExecutor:
         """The task is over: nothing writes its members' KV any more."""
         del self._held[held.task.task_id]
         held.program = None
+        self._peers.drop(held.task.task_id)
         for request_id in self._release_later & held.requests.keys():
             self._release_later.discard(request_id)
             self._release(request_id)
@@ -233,6 +245,7 @@ class TorchExecutor:
             self._release_later.add(request_id)
             return
         self.cache.free(request_id)
+        self._peers.free(request_id)
         self._emit(KVReleased(self._clock.now_ns(), 0, request_id))
 
     # Execution, on the thread of its own.
@@ -267,19 +280,15 @@ class TorchExecutor:
 
     def _step_through(self, held: _Held) -> bool:
         assert held.program is not None
-        if self.model.device.type == "cpu":
-            return held.program.run(held.gate)
-        window = LaunchWindow(self.settings.launch_bound_ns, torch.cuda.Event)
-        return held.program.launch(held.gate, window, self._predicted_ns)
-
-    def _predicted_ns(self, operator: Operator) -> int:
-        return int(operator.flops / self.settings.device_flops_per_s * NS_PER_S)
+        window = new_window(self.model.device, self.settings)
+        return self._peers.run(held.task.task_id, held.program, held.gate, window, self.settings.predicted_ns)
 
     def _plan(self, held: _Held) -> Program:
         task, requests = held.task, held.requests
         token_ids: list[int] = []
         for sequence in task.sequences:
             token_ids += requests[sequence.request_id].tokens(sequence.context_tokens, sequence.new_tokens)
+        self._peers.plan(task, token_ids)
         segments = segments_of(task)
         state = build_state(self.model.shape, self.cache, self.model.rope, segments, token_ids)
         choices = [requests[segment.request_id].choice for segment in segments if segment.last]

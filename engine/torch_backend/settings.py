@@ -2,7 +2,12 @@
 
 from dataclasses import dataclass, field
 
+import torch
+
+from engine.core.clock import NS_PER_S
 from engine.model.granularity import Granularity, TileSettings
+from engine.torch_backend.gate import LaunchWindow
+from engine.torch_backend.program import Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +36,12 @@ class ExecutorSettings:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.device_flops_per_s <= 0:
             raise ValueError(f"device_flops_per_s must be above 0, got {self.device_flops_per_s}")
+
+    def predicted_ns(self, operator: Operator) -> int:
+        """How long an operator is taken to be in flight on a device."""
+        return int(operator.flops / self.device_flops_per_s * NS_PER_S)
+
+
+def new_window(device: torch.device, settings: ExecutorSettings) -> LaunchWindow | None:
+    """What bounds the work launched ahead in one stretch of a task; None on a CPU, which runs what it is given."""
+    return None if device.type == "cpu" else LaunchWindow(settings.launch_bound_ns, torch.cuda.Event)
