@@ -1,11 +1,21 @@
 """Causal attention of new token rows over the keys and values of one sequence."""
 
+import math
+
 import torch
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 
 MASKED_ROWS = 64
 """On a CPU a continuation of fewer rows is faster with a mask, of more rows as two parts that are merged."""
+
+BLOCK_ROWS = 128
+"""Rows at once of `_attend_in_blocks`: the scores of a block and its keys stay in a core's cache."""
+
+BLOCKS_FROM_ROWS = 256
+BLOCKS_TO_POSITIONS = 2048
+"""Between these float32 attention on a CPU is 3 to 27 % faster in blocks than by torch's kernel, which computes whole
+blocks of 512 keys however little of them a row may see; beyond, the scores no longer fit the cache."""
 
 
 def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -20,13 +30,15 @@ def attend(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> t
 
 
 def attend_cpu(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """`attend`, by the fastest of four ways on a CPU."""
+    """`attend`, by the fastest of five ways on a CPU."""
     rows, heads, head_dim = queries.shape
     positions, kv_heads, _ = keys.shape
     group = heads // kv_heads
     k, v = keys.permute(1, 0, 2).unsqueeze(1), values.permute(1, 0, 2).unsqueeze(1)
     if rows == 1:
         return scaled_dot_product_attention(queries.view(kv_heads, 1, group, head_dim), k, v).reshape(queries.shape)
+    if rows >= BLOCKS_FROM_ROWS and positions <= BLOCKS_TO_POSITIONS and queries.dtype is torch.float32:
+        return _attend_in_blocks(queries, keys, values)
     # The key heads become the batch and their query heads share them by a stride of 0: nothing is copied.
     q = queries.view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3)
     k, v = k.expand(-1, group, -1, -1), v.expand(-1, group, -1, -1)
@@ -37,6 +49,31 @@ def attend_cpu(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) 
         attended = scaled_dot_product_attention(q, k, v, attn_mask=_mask(rows, context, q.dtype))
     else:
         attended = _attend_in_two_parts(q, k, v, context)
+    return attended.permute(2, 0, 1, 3).reshape(rows, heads, head_dim)
+
+
+def _attend_in_blocks(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A block of rows after the other against all keys up to its own: two products and a softmax for each key head,
+    the query heads of which are stacked."""
+    rows, heads, head_dim = queries.shape
+    positions, kv_heads, _ = keys.shape
+    group, context = heads // kv_heads, positions - rows
+    scaled = (queries * (1 / math.sqrt(head_dim))).view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3)
+    triangle = torch.full((BLOCK_ROWS, BLOCK_ROWS), float("-inf")).triu_(1)
+    scores = torch.empty(group * BLOCK_ROWS * positions)
+    attended = torch.empty_like(queries).view(rows, kv_heads, group, head_dim).permute(1, 2, 0, 3)
+    for head in range(kv_heads):
+        seen_keys, seen_values = keys[:, head].t(), values[:, head]
+        for first in range(0, rows, BLOCK_ROWS):
+            block = min(BLOCK_ROWS, rows - first)
+            seen = context + first + block
+            stacked = scaled[head, :, first : first + block].reshape(group * block, head_dim)
+            weights = scores[: group * block * seen].view(group * block, seen)
+            torch.mm(stacked, seen_keys[:, :seen], out=weights)
+            weights.view(group, block, seen)[:, :, seen - block :].add_(triangle[:block, :block])
+            torch.softmax(weights, 1, out=weights)
+            product = torch.mm(weights, seen_values[:seen])
+            attended[head, :, first : first + block] = product.view(group, block, head_dim)
     return attended.permute(2, 0, 1, 3).reshape(rows, heads, head_dim)
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from engine.core.batch import Sequence
-from engine.torch_backend.attention import MASKED_ROWS, attend_cpu, attend_cuda
+from engine.torch_backend.attention import BLOCKS_TO_POSITIONS, MASKED_ROWS, attend_cpu, attend_cuda
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
 from tests.torch_backend.engine_run import logits_of, new_cache, plan, prompt
@@ -23,7 +23,19 @@ def by_definition(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tenso
 
 @pytest.mark.parametrize(
     ("rows", "context"),
-    [(1, 0), (1, 9), (5, 0), (5, 1), (40, 33), (MASKED_ROWS - 1, 20), (MASKED_ROWS, 1), (MASKED_ROWS, 70), (300, 0)],
+    [
+        (1, 0),
+        (1, 9),
+        (5, 0),
+        (5, 1),
+        (40, 33),
+        (MASKED_ROWS - 1, 20),
+        (MASKED_ROWS, 1),
+        (MASKED_ROWS, 70),
+        (300, 0),
+        (300, 37),
+        (256, 128),
+    ],
 )
 @pytest.mark.parametrize("attend", [attend_cpu, attend_cuda])
 def test_rows_see_their_context_and_themselves(rows: int, context: int, attend: object) -> None:
@@ -52,3 +64,12 @@ def test_bfloat16_stays_near_float32(tiny: Llama) -> None:
         cache.allocate("a", 60)
         logits.append(logits_of(plan(model, cache, [Sequence("a", 0, 60)], {"a": prompt(60)})))
     assert (logits[0] - logits[1]).norm() / logits[0].norm() < 0.05
+
+
+def test_beyond_the_blocks_a_prompt_is_attended_to_as_within() -> None:
+    """One row less or more than the longest that goes by blocks: the common rows agree."""
+    generator = torch.Generator().manual_seed(3)
+    keys, values = torch.randn(2, BLOCKS_TO_POSITIONS + 1, 1, 16, generator=generator)
+    queries = torch.randn(BLOCKS_TO_POSITIONS + 1, 2, 16, generator=generator)
+    short = attend_cpu(queries[:-1], keys[:-1], values[:-1])
+    torch.testing.assert_close(attend_cpu(queries, keys, values)[:-1], short, rtol=1e-4, atol=1e-5)
