@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from figures.conditions import CONDITION, condition_labels, footnote
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, theme
-from figures.results import Inputs, MissingInputError
+from figures.results import DamagedTableError, Inputs, MissingInputError
 from figures.steadiness import steadiness_rows, steadiness_text
 from figures.style import SeriesStyle, ordered, styles_of
 
@@ -33,6 +33,8 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     for experiment in EXPERIMENTS:
         try:
             frames.append(max_goodput_rows(inputs.results, experiment).assign(experiment=experiment))
+        except DamagedTableError:
+            raise
         except MissingInputError:
             if experiment == inputs.experiment:
                 raise

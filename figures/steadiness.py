@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from figures.conditions import CONDITION, is_valid, with_conditions
-from figures.results import MissingInputError, Results
+from figures.results import DamagedTableError, MissingInputError, Results
 from figures.seed_means import value_over_seeds
 
 ONCE, DOUBLED = "sim_steady_state", "sim_steady_state_doubled"
@@ -21,6 +21,8 @@ def steadiness_rows(results: Results, goodput: pd.DataFrame) -> pd.DataFrame:
     """
     try:
         once, doubled = (_valid(results.table(name, NEEDED)) for name in (ONCE, DOUBLED))
+    except DamagedTableError:
+        raise
     except MissingInputError:
         return pd.DataFrame()
     found = []

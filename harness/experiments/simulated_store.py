@@ -73,12 +73,20 @@ def add_simulated(folder: Path, points: Mapping[str, SimulatedPoint], origin: Ma
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """Each with `origin` (a provenance) and `points` (ids); empty where there are none."""
-    try:
-        runs = json.loads((folder / RUNS).read_bytes())["runs"]
-    except (OSError, ValueError, KeyError, TypeError):
+    """Each with `origin` (a provenance) and `points` (ids); empty where there are none.
+
+    Raises StoreError for a file that is damaged: its points could not be walked back.
+    """
+    path = folder / RUNS
+    if not path.is_file():
         return []
-    return [run for run in runs if isinstance(run, dict) and "points" in run]
+    try:
+        runs = json.loads(path.read_bytes())["runs"]
+        if not all(isinstance(run["points"], list) and isinstance(run["origin"], dict) for run in runs):
+            raise ValueError("a run lacks its points or its origin")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is damaged ({error}): put it back, or remove it with its points") from error
+    return list(runs)
 
 
 def _without(run: dict[str, Any], points: Mapping[str, SimulatedPoint]) -> dict[str, Any]:
