@@ -28,6 +28,8 @@ class SimulatedEvents:
         self._executor = executor
         self._rounds = settings.rounds
         self._poll_ns = seconds_to_ns(settings.poll_s)
+        self._busy_ns = seconds_to_ns(settings.round_s) if settings.serial_rounds else 0
+        self._free_at_ns = 0
         self._clock = clock
         self._heap = heap
         self._drain_ns = drain_ns
@@ -39,7 +41,7 @@ class SimulatedEvents:
         due_ns = self._next_due_ns()
         if due_ns is None:
             return []
-        seen_at_ns = self._seen_at_ns(due_ns)
+        seen_at_ns = self._seen_at_ns(max(due_ns, self._free_at_ns))
         if self._drain_ns is not None and self._clients.next_arrival_ns is None:
             end_ns = max(self._clock.now_ns(), self._clients.last_due_ns + self._drain_ns)
             if seen_at_ns > end_ns:
@@ -47,6 +49,7 @@ class SimulatedEvents:
                 self.cut = True
                 return []
         self._clock.advance_to(seen_at_ns)
+        self._free_at_ns = seen_at_ns + self._busy_ns
         events = self._heap.take_until(seen_at_ns)
         arrivals = self._clients.send_until(seen_at_ns)
         if arrivals:

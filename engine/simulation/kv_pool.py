@@ -13,14 +13,15 @@ def kv_pool_tokens(
     Raises ValueError where not one block is left, or the model does not divide into the ranks.
     """
     usable = accelerator.memory_share * accelerator.memory_bytes - accelerator.reserved_bytes
-    left = usable - rank_weights(shape, tensor_parallel) * element_bytes
+    weights = rank_weights(shape, tensor_parallel) * element_bytes
+    left = usable - weights
     sizes = RankSizes.of(shape, tensor_parallel)
     token_bytes = 2 * sizes.key_value * shape.layers * element_bytes
     blocks = int(left // (token_bytes * block_tokens))
     if blocks < 1:
         raise ValueError(
-            f"model {shape.name} leaves no memory for KV on {tensor_parallel} accelerator(s) of"
-            f" {accelerator.memory_bytes} bytes"
+            f"model {shape.name} leaves no memory for KV on {tensor_parallel} accelerator(s): its weights take"
+            f" {weights / 1e9:.4g} GB of each, and {usable / 1e9:.4g} GB are left for weights and KV"
         )
     return blocks * block_tokens
 

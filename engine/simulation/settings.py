@@ -17,6 +17,8 @@ class SimulationSettings:
     switch_s: device time lost when an unfinished task is paused; Preempted comes after it. No work is done in it.
     round_s: host time of a scheduling round. Start, Resume and Pause take effect, and tokens reach clients, that
         much later.
+    serial_rounds: what happens during a round waits for the next one: the host has one thread to decide on. Else
+        rounds that close on one another overlap, each as if the host were idle.
     rounds: event: a round as soon as something happens. poll: events are seen at multiples of `poll_s` only.
         operator: a round before every operator of the executing task, on the device's path: each operator takes
         `round_s` longer, and what happens is seen before the next operator.
@@ -31,6 +33,7 @@ class SimulationSettings:
     round_s: float = 0.0
     rounds: Rounds = "event"
     poll_s: float = 0.0
+    serial_rounds: bool = False
     arrival_delay_s: float = 0.0
     noise_cv: float = 0.0
     noise_seed: int = 0

@@ -17,6 +17,7 @@ from harness.assembly.settings import (
     ProtocolSettings,
     SystemSettings,
 )
+from harness.assembly.simulated_memory import with_kv_pool
 from workloads.settings import WorkloadSettings
 from workloads.slo import SLOSettings
 
@@ -44,10 +45,12 @@ def read_point(config: Mapping[str, Any]) -> PointSettings:
         raise SettingsError(f"slo.scale must be a number above 0, got {scale!r}")
     if not 1 / LARGEST_FACTOR <= scale <= LARGEST_FACTOR:
         raise SettingsError(f"slo.scale must be between {1 / LARGEST_FACTOR:g} and {LARGEST_FACTOR:g}, got {scale:g}")
+    model = dict(config["model"])
+    from_memory = model.get("kv_tokens", 1) is None
     point = PointSettings(
         experiment=str(config["experiment"]),
         system=read(SystemSettings, config["system"], "system"),
-        model=read(ModelSettings, config["model"], "model"),
+        model=read(ModelSettings, {**model, "kv_tokens": 1} if from_memory else model, "model"),
         device=read(DeviceSettings, config["device"], "device"),
         workload=read(WorkloadSettings, config["workload"], "workload"),
         slo=read(SLOSettings, slo, "slo"),
@@ -57,7 +60,7 @@ def read_point(config: Mapping[str, Any]) -> PointSettings:
     )
     check_system(point.system)
     _check_joins(point)
-    return point
+    return with_kv_pool(point) if from_memory else point
 
 
 def check_system(system: SystemSettings) -> None:

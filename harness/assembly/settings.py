@@ -17,6 +17,10 @@ LONGEST_S = 1e6
 """Of times-out and of arrivals: eleven days."""
 
 
+SMALLEST_CHUNK_TOKENS = 16
+"""One block of KV. A prompt in smaller chunks is thousands of steps: a slip of the finger and no experiment."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemSettings:
     """What serves the requests: the engine under one policy, or an external OpenAI-compatible server.
@@ -46,7 +50,7 @@ class SystemSettings:
     predictor: str | None = None
     alpha: float | None = bounded(default=None, at_least=0, at_most=1)
     token_bound: int | None = bounded(default=None, at_least=1)
-    chunk_tokens: int | None = bounded(default=None, at_least=1)
+    chunk_tokens: int | None = bounded(default=None, at_least=SMALLEST_CHUNK_TOKENS)
     tile_tokens: int | None = bounded(default=None, at_least=1)
     base_url: str | None = None
     served_model: str | None = None
@@ -62,7 +66,8 @@ class ModelSettings:
     """The model served. length_scale: tokens sent per trace token.
 
     checkpoint: a built-in shape (random weights by weights_seed) or a folder in Hugging Face format.
-    kv_tokens, max_context_tokens: trace tokens. block_tokens: tokens of a KV block, as sent (not scaled).
+    kv_tokens, max_context_tokens: trace tokens; kv_tokens null in a file = what a simulated accelerator's memory holds
+        beside the weights (see simulated_memory.py). block_tokens: tokens of a KV block, as sent (not scaled).
     vocab_tokens: prompts are drawn from ids below it.
     activation_bytes: memory that the executing and the preempted prefills may hold.
     tensor_parallel: accelerators the model is split over, in a simulation only; None = one.

@@ -51,6 +51,7 @@ def run_settings(point: PointSettings) -> SimulationSettings:
         round_s=given.round_s,
         rounds=given.rounds,
         poll_s=given.poll_s,
+        serial_rounds=given.serial_rounds,
         arrival_delay_s=given.arrival_delay_s,
         noise_cv=given.noise_cv,
         noise_seed=given.noise_seed * SEED_STEP + point.load.seed,

@@ -1,4 +1,7 @@
-"""Clairvoyant bounds of an experiment's simulated points, in `bounds.jsonl.gz`: one for all systems under one load."""
+"""Clairvoyant bounds of an experiment's simulated points, in `bounds.jsonl.gz`: one for all systems under one load.
+
+A line is known by its key and by the largest batch it holds for.
+"""
 
 import gzip
 import hashlib
@@ -35,22 +38,21 @@ def bound_key(settings: Mapping[str, Any]) -> str:
 
 
 def read_bounds(folder: Path, batch_tokens: int | None = None) -> dict[str, Bound]:
-    """By key. batch_tokens: only those for such batches (trace tokens). Raises StoreError for a damaged file."""
-    return {
-        line["key"]: Bound(line["overall"], line["worst_class"])
-        for line in _lines(folder)
-        if batch_tokens in (None, line["batch_tokens"])
-    }
+    """By key. batch_tokens: those for such batches only (trace tokens); None = of each key that for the largest ones,
+    which holds for every system. Raises StoreError for a damaged file."""
+    chosen = [line for line in _lines(folder) if batch_tokens in (None, line["batch_tokens"])]
+    chosen.sort(key=lambda line: line["batch_tokens"])
+    return {line["key"]: Bound(line["overall"], line["worst_class"]) for line in chosen}
 
 
 def add_bounds(folder: Path, bounds: Mapping[str, Bound], batch_tokens: int) -> None:
-    """Keep bounds, replacing those of the same key."""
+    """Keep bounds, replacing those of the same key and batch_tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        kept = {line["key"]: line for line in _lines(folder)}
+        kept = {(line["key"], line["batch_tokens"]): line for line in _lines(folder)}
         for key, bound in bounds.items():
             shares = {"overall": _rounded(bound.overall), "worst_class": _rounded(bound.worst_class)}
-            kept[key] = {"key": key, "batch_tokens": batch_tokens, **shares}
+            kept[key, batch_tokens] = {"key": key, "batch_tokens": batch_tokens, **shares}
         text = "".join(json.dumps(line, sort_keys=True) + "\n" for _, line in sorted(kept.items()))
         write_whole(folder / BOUNDS, gzip.compress(text.encode(), mtime=0))
 

@@ -19,7 +19,7 @@ ADDED_LATER = (
 )
 """Settings that older points do not have. Where they are None nothing is measured otherwise: they are left out, so that
 older points keep their ids."""
-SIMULATION_ADDED_LATER = {"arrival_delay_s": 0.0, "slowdown": 1.0}
+SIMULATION_ADDED_LATER = {"arrival_delay_s": 0.0, "slowdown": 1.0, "serial_rounds": False}
 """Likewise of a simulated device: left out at the value that changes nothing."""
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from harness.assembly.reading import SettingsError, bounded, read
 from harness.assembly.settings import LARGEST_FACTOR
+from harness.experiments.beforehand import require_requests, require_worlds
 from harness.experiments.campaign import Campaign, OutputSettings, tell
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
@@ -41,7 +42,9 @@ async def search_rates(job: Job, axes: tuple[Axes, ...], output: OutputSettings)
     preparer = Preparer(tell, job.user)
     first = preparer.prepare(job.compose({**axes[0], "load.rate_scale": settings.start}))
     tries: _Measured | _Simulated
+    require_requests([first])
     if first.settings.device.simulated:
+        require_worlds([first], None)
         simulated = SimulatedCampaign(output, first.settings.experiment, simulation_origin(job.overrides))
         tries = _Simulated(simulated)
         for one in axes:

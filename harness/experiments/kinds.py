@@ -9,14 +9,16 @@ from pathlib import Path
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, bounded, read
 from harness.experiments import compose
+from harness.experiments.beforehand import require_reference, require_requests, require_worlds
 from harness.experiments.campaign import Campaign, OutputSettings, require_writable, tell
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
+from harness.experiments.goodput_sentences import goodput_sentences
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.real_servers import run_real_servers
 from harness.experiments.reference_check import run_reference
-from harness.experiments.simulated_campaign import SimulatedCampaign, require_worlds
+from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
 from harness.experiments.write_tables import write_tables
 
@@ -48,6 +50,8 @@ def run_job(job: Job) -> int:
 def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """Points whose rates the experiment file gives."""
     points = _chosen(Preparer(tell, job.user).prepare_all(job, axes), output.only)
+    require_reference(points, job.config.get("reference"), job.user, Path(output.results))
+    require_requests(points)
     simulated = [ready for ready in points if ready.settings.device.simulated]
     status = _simulate(job, simulated, output) if simulated else 0
     if len(simulated) < len(points) and status != INTERRUPTED_STATUS:
@@ -90,6 +94,9 @@ def run_search(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """Points at rates a search picks, one search per cell."""
     status = asyncio.run(search_rates(job, axes, output))
     _tables(job, output)
+    table = Path(output.results) / "tables" / f"{job.config['experiment']}_max_goodput.csv"
+    for sentence in goodput_sentences(table) if table.is_file() else ():
+        tell(sentence)
     return status
 
 

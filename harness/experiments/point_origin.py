@@ -75,9 +75,10 @@ def describe(folder: Path, results: Path) -> str:
 def _describe_simulated(place: Path, results: Path) -> str:
     try:
         point = read_simulated(place.parent)[place.name]
+        runs = read_runs(place.parent)
     except (StoreError, KeyError) as error:
         return f"point      {place.name}: {error}"
-    run = next((run for run in read_runs(place.parent) if place.name in run["points"]), {})
+    run = next((run for run in runs if place.name in run["points"]), {})
     origin: Mapping[str, Any] = run.get("origin", {})
     code = origin.get("code", {})
     changed = {True: " with uncommitted changes", False: ""}.get(code.get("dirty"), "")

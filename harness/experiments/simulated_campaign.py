@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.assembly.least_cost_of import least_cost_of
 from harness.assembly.reading import SettingsError
-from harness.assembly.simulated_device import device_model
 from harness.experiments.bound_store import add_bounds, bound_key, read_bounds
 from harness.experiments.campaign import OutputSettings, tell
 from harness.experiments.job_runner import JobRunner, Kind
 from harness.experiments.measure import recorded_settings
 from harness.experiments.prepare import Prepared
 from harness.experiments.simulate_point import simulate_or_fail
-from harness.experiments.simulated_store import SimulatedPoint, add_simulated, read_simulated
+from harness.experiments.simulated_store import SimulatedPoint, add_simulated, read_runs, read_simulated
 from harness.experiments.solve_bound import BoundTask, solve_or_fail
 from harness.measurement.bound import Bound
 from harness.measurement.store import StoreError
-from workloads.length_scale import effective_tokens
 
 
 class SimulatedCampaign:
@@ -80,25 +77,9 @@ class SimulatedCampaign:
             self._runner.run(todo, kind)
 
 
-def require_worlds(points: Sequence[Prepared], batch_tokens: int | None) -> None:
-    """Raise SettingsError for a device model or a bound that cannot be: told before hours are spent.
-
-    batch_tokens: largest batch or chunk the bounds hold for, in trace tokens; None = none is solved.
-    """
-    worlds = {repr((point.system, point.model, point.device)): point for point in (one.settings for one in points)}
-    for point in worlds.values():
-        device_model(point)
-        if batch_tokens is not None:
-            most = max(point.system.token_bound or 0, point.system.chunk_tokens or 0)
-            if most > batch_tokens:
-                raise SettingsError(
-                    f"bound.batch_tokens={batch_tokens} is below the {most} tokens of {point.system.series}"
-                )
-            least_cost_of(point, effective_tokens(batch_tokens, point.model.length_scale))
-
-
 def _read(folder: Path) -> dict[str, SimulatedPoint]:
     try:
+        read_runs(folder)
         return read_simulated(folder)
     except StoreError as error:
         raise SettingsError(str(error)) from error

@@ -101,6 +101,32 @@ def test_a_damaged_store_is_told_and_not_overwritten(tmp_path: Path) -> None:
         run(tmp_path)
 
 
+def test_a_damaged_account_of_runs_is_told_and_not_overwritten(tmp_path: Path) -> None:
+    assert run(tmp_path, "load.rate_scale=1", "system=distserve") == 0
+    runs = tmp_path / "raw" / "sim_smoke" / RUNS
+    (point,) = read_simulated(runs.parent)
+    damaged = runs.read_bytes()[:-20]
+    runs.write_bytes(damaged)
+    with pytest.raises(SettingsError, match=r"simulated_runs\.json is damaged"):
+        run(tmp_path)
+    assert "simulated_runs.json is damaged" in describe(find_point(tmp_path, point), tmp_path)
+    assert runs.read_bytes() == damaged
+
+
+def test_a_reference_of_an_earlier_run_is_known(done: Path) -> None:
+    assert run(done, "system=flowprefill", "reference='DistServe (FCFS)'") == 0
+
+
+def test_the_kv_pool_is_the_memory_left_beside_the_weights() -> None:
+    def pool(*overrides: str) -> tuple[int, str]:
+        (ready,) = prepared("system=flowprefill", "load.rate_scale=1", *overrides)
+        return ready.settings.model.kv_tokens, ready.point.rpartition("-")[2]
+
+    assert pool("model.kv_tokens=null") == pool()
+    assert pool("model=llama3_70b", "model.kv_tokens=null")[0] == 355824
+    assert pool("device=h200", "model.kv_tokens=null")[0] == 819152
+
+
 def test_every_seed_and_setting_is_a_point_of_its_own() -> None:
     assert len({ready.point for ready in prepared()}) == 6
     (one,) = prepared("system=flowprefill", "load.rate_scale=1")
@@ -145,8 +171,13 @@ def test_a_bound_belongs_to_requests_and_device_not_to_the_system(tmp_path: Path
     assert len({bound_key(settings) for settings in _recorded() + _recorded("slo.scale=0.8")}) == 2
     add_bounds(tmp_path, {"b": Bound(0.5, 0.25)}, 2048)
     add_bounds(tmp_path, {"a": Bound(None, None), "b": Bound(0.75, 0.5)}, 1024)
-    assert read_bounds(tmp_path) == {"a": Bound(None, None), "b": Bound(0.75, 0.5)}
-    assert read_bounds(tmp_path, 2048) == {}
+    assert read_bounds(tmp_path, 1024) == {"a": Bound(None, None), "b": Bound(0.75, 0.5)}
+    assert read_bounds(tmp_path, 2048) == {"b": Bound(0.5, 0.25)}
+    assert read_bounds(tmp_path, 512) == {}
+    # Which holds for every system: that for the largest batches.
+    assert read_bounds(tmp_path) == {"a": Bound(None, None), "b": Bound(0.5, 0.25)}
+    add_bounds(tmp_path, {"b": Bound(0.6, 0.25)}, 2048)
+    assert read_bounds(tmp_path)["b"] == Bound(0.6, 0.25)
 
 
 def test_an_attainment_above_its_bound_is_an_error() -> None:
@@ -248,7 +279,28 @@ def test_the_device_runs_on_a_profile_of_its_own_apart_from_the_predictors(tmp_p
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (("device.simulation.round_s=1e300",), "device.simulation.round_s must be at most 1e+06"),
+        (("device.simulation.round_s=1e300",), "device.simulation.round_s must be at most 10, got 1e+300"),
+        (("device.simulation.switch_s=1e6",), "device.simulation.switch_s must be at most 10, got 1e+06"),
+        (("system=chunked_prefill", "system.chunk_tokens=1"), "system.chunk_tokens must be at least 16, got 1"),
+        (("reference=nobody",), "reference=nobody: no system has that series; near it: "),
+        (
+            ("workload.output_tokens=trace", "workload.max_input=4000", "model.max_context_tokens=4001"),
+            "requests need more than the model's 4001 positions",
+        ),
+        (("system=flowprefill", "system.predictor=operator_sum"), "operator_sum cannot be fitted: the profile"),
+        (
+            ("device.simulation.serial_rounds=true", "device.simulation.round_s=0"),
+            "serial_rounds needs a round_s above",
+        ),
+        (("model=llama3_70b", "model.tensor_parallel=1"), "its weights take 141.1 GB of each, and 64.43 GB are left"),
+        (
+            ("model.kv_tokens=369009",),
+            "model.kv_tokens=369009 does not fit device=a800_clean: llama3_8b leaves memory for",
+        ),
+        (
+            ("device=a800_envelope", "model.kv_tokens=null"),
+            "model.kv_tokens=null takes the KV pool from the memory of a",
+        ),
         (("device.simulation.rounds=poll", "device.simulation.poll_s=1e-12"), "poll_s must be at least 1e-09"),
         (("device=a800_envelope", "device.simulation.rounds=operator"), "rounds=operator conflicts with model=curve"),
         (("cells=3",), "cells must be a list of axes"),
