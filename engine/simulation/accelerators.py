@@ -27,8 +27,8 @@ class Accelerator:
     tile_rows, expert_tile_rows: rows are computed in multiples of this; an expert's rows in multiples of the second.
     compute_units: attention computes this many blocks of `tile_rows` query rows at a time.
     step_overhead_s: of every task, whatever its size: scheduling, preparing inputs, reading the tokens back.
-    half_layer_sync_s: FlowPrefill as released waits for the device after each half of a layer, or after each layer where
-        it stops between layers only; a `RooflineDevice` charges it where told to, never otherwise: rivals do not wait.
+    half_layer_sync_s: FlowPrefill as released waits for the device after each half of a layer (where it stops between
+        layers only: after each layer); a `RooflineDevice` charges it where told to: rivals do not wait.
     allreduce_latency_s, allreduce_bandwidth_bytes_s: of a sum over the ranks of a tensor-parallel group; the bandwidth
         is what a rank sends, one way. Used with more than one rank only.
     Raises ValueError for a value that is out of range.

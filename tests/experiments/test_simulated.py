@@ -290,16 +290,16 @@ def test_the_device_runs_on_a_profile_of_its_own_apart_from_the_predictors(tmp_p
         (("system=flowprefill", "system.predictor=operator_sum"), "operator_sum cannot be fitted: the profile"),
         (
             ("device.simulation.serial_rounds=true", "device.simulation.round_s=0"),
-            "serial_rounds needs a round_s above",
+            "serial_rounds needs a round_s",
         ),
         (("model=llama3_70b", "model.tensor_parallel=1"), "its weights take 141.1 GB of each, and 64.43 GB are left"),
         (
             ("model.kv_tokens=369009",),
-            "model.kv_tokens=369009 does not fit device=a800_clean: llama3_8b leaves memory for",
+            "model.kv_tokens=369009 does not fit device=a800_clean: llama3_8b leaves",
         ),
         (
             ("device=a800_envelope", "model.kv_tokens=null"),
-            "model.kv_tokens=null takes the KV pool from the memory of a",
+            "model.kv_tokens=null takes the KV pool from the",
         ),
         (("device.simulation.rounds=poll", "device.simulation.poll_s=1e-12"), "poll_s must be at least 1e-09"),
         (("device=a800_envelope", "device.simulation.rounds=operator"), "rounds=operator conflicts with model=curve"),
