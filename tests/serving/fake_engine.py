@@ -19,6 +19,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--channel-fd", type=int, required=True)
     parser.add_argument("--refuse", default="")
+    parser.add_argument("--plain", action="store_true", help="no token means anything")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = BlockingChannel(socket.socket(fileno=arguments.channel_fd))
@@ -34,7 +35,7 @@ def main() -> int:
         header, raw = frame
         match header["kind"]:
             case "generate":
-                generate(channel, header, unpack_token_ids(raw), held)
+                generate(channel, header, unpack_token_ids(raw), held, arguments.plain)
             case "cancel":
                 held.discard(header["request_id"])
                 report = dataclasses.replace(report, cancelled_requests=report.cancelled_requests + 1)
@@ -49,10 +50,10 @@ def main() -> int:
     return 0
 
 
-def generate(channel: BlockingChannel, header: dict, token_ids: tuple[int, ...], held: set[str]) -> None:
+def generate(channel: BlockingChannel, header: dict, token_ids: tuple[int, ...], held: set[str], plain: bool) -> None:
     request_id, count = header["request_id"], header["max_tokens"]
     tokens = [[request_id, 97 + (sum(token_ids) + i) % 26, "length" if i == count - 1 else None] for i in range(count)]
-    match token_ids[0]:
+    match -1 if plain else token_ids[0]:
         case 7:
             held.add(request_id)
         case 8:
