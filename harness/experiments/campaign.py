@@ -225,7 +225,7 @@ def _outcome(measured: Measured) -> str:
     verdict = judge(point.records, point.client, point.server_alive).verdict
     share, worst = report.overall.share, report.worst.share
     shown = "no request has an SLO" if share is None else f"attainment {share:.1%}"
-    if worst is not None:
+    if worst is not None and report.worst_class:
         shown += f" (worst class {report.worst_class} {worst:.1%})"
     return f"{shown}, {len(point.records)} due at {point.facts.rate_rps:.3g}/s, {verdict.value}"
 

@@ -34,10 +34,12 @@ def points(job: Job) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", [name for name in options("experiment") if name not in SIMULATED])
 def test_every_experiment_composes(job: Any, name: str, place: Sequence[str], tmp_path: Any) -> None:
     overrides = [f"experiment={name}", *place]
-    if name in ("azure_code", "mooncake"):
+    if name in ("azure_code", "mooncake", "your_server"):
         trace = tmp_path / "trace"
         trace.write_text("")
         overrides.append(f"workload.path={trace}")
+    if name == "your_server":
+        overrides.append("system.base_url=http://127.0.0.1:8000")
     composed = job(overrides)
     assert composed.config["kind"] in ("rate_points", "pauses", "search", "real_servers")
     settings = [read_point(config) for config in points(composed)]
