@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 RUN := $(PY) -m harness.experiments.run
+FIT := $(PY) -m harness.experiments.predictor_fit
 DRAW := $(PY) -m figures.draw
 OUT := outputs/reproduce
 
@@ -80,6 +81,9 @@ real-servers: env  ## FlowPrefill beside real vLLM and SGLang (80 min, 2 cores; 
 
 simulate: env  ## Every simulated experiment at the committed resolution (about 40 min, 2 cores, no GPU; resumable)
 	for name in $(SIMULATED); do $(RUN) experiment=$$name; done
+	$(FIT) -m model=llama3_8b,qwen2_5_14b,llama3_70b,qwen3_30b_a3b device=a800_clean
+	$(FIT) model=llama3_8b device=a800_release
+	$(FIT) -m model=cpu_demo device=cpu_simulated system.predictor=polynomial,operator_sum
 	$(MAKE) figures claims
 
 fidelity: env  ## Measured points beside their simulation: docs/fidelity.md (1 min, no GPU)

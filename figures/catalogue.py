@@ -11,13 +11,16 @@ from figures import (
     attainment_vs_rate,
     blocking_by_granularity,
     chunk_tradeoff,
+    colocated,
     gain_split,
     goodput_steps,
     max_goodput,
+    predictor_fit,
     protocols,
     rounds,
     settings_sweep,
     slo_scale,
+    tensor_parallel,
     ttft_cdf,
     workload,
 )
@@ -64,6 +67,7 @@ DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
         "sim_goodput_steps": Drawing(goodput_steps.rows, goodput_steps.draw, "sim_gain_split"),
         "sim_ablation": Drawing(settings_sweep.rows, settings_sweep.draw, "sim_ablation"),
         "sim_predictor_error": Drawing(settings_sweep.rows, settings_sweep.draw, "sim_predictor_error"),
+        "sim_predictor_fit": Drawing(predictor_fit.rows, predictor_fit.draw, "predictor_fit"),
         "sim_rounds": Drawing(rounds.rows, rounds.draw, "sim_rounds"),
         "sim_release": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_release"),
         "sim_arrivals": Drawing(max_goodput.rows, max_goodput.draw, "sim_arrivals"),
@@ -73,5 +77,7 @@ DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
         "sim_overload": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_overload"),
         "sim_models": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_models"),
         "sim_models_max_goodput": Drawing(max_goodput.rows, max_goodput.draw, "sim_models"),
+        "sim_tp": Drawing(tensor_parallel.rows, tensor_parallel.draw, "sim_tp"),
+        "sim_colocated": Drawing(colocated.rows, colocated.draw, "sim_colocated"),
     }
 )

@@ -234,8 +234,45 @@ def write_simulated(root: Path, seeds: int = 2, requests: int = 20) -> None:
     levels = [(replace(fact, **world), carries) for fact, carries in ((flowprefill_at("none"), 1.0),
               (flowprefill_at("layer"), 3.2), (flowprefill_at("half_layer"), 3.6), (few[0][0], 4.0))]  # fmt: skip
     write_simulated_comparison(root, "sim_blocking", systems=levels, **size)
+    write_tensor_parallel(root, **size)
+    write_colocated(root, **size)
+    write_predictor_fit(root)
     write_slo_scale(root, requests, "sim_slo_scale", source="simulated")
     write_ablation(root, requests, seeds, "sim_gain_split", rates=(0.5, 1, 2, 3, 4), source="simulated")
+
+
+def write_tensor_parallel(root: Path, seeds: int = 2, requests: int = 20) -> None:
+    """FlowPrefill and DistServe over one, two and four accelerators."""
+    systems = [
+        (replace(facts, series=f"{facts.series}, TP{ranks}"), carries * ranks)
+        for facts, carries in few_systems()[:2]
+        for ranks in (1, 2, 4)
+    ]
+    write_simulated_comparison(
+        root, "sim_tp", systems=systems, reference=f"{DISTSERVE}, TP1", seeds=seeds, requests=requests
+    )
+
+
+def write_colocated(root: Path, seeds: int = 2, requests: int = 20) -> None:
+    """A simulated comparison in which half of the requests that met their TTFT SLO met their TBT SLO, too."""
+    write_simulated_comparison(root, "sim_colocated", systems=few_systems(), seeds=seeds, requests=requests)
+    path = root / "tables" / "sim_colocated.csv"
+    write_points(path, [{**row, "attainment_joint": float(row["attainment"]) / 2} for row in read_table(path)])
+
+
+def write_predictor_fit(root: Path) -> None:
+    """Two predictors of one model: the first 10 % high, the second right, and without a prediction at 8 tokens."""
+    rows = [
+        {
+            "model": "m", "device": "d", "source": "simulated", "predictor": name, "new_tokens": tokens,
+            "context_tokens": context, "fitted": tokens != 64, "true_s": tokens / 1000,
+            "predicted_s": None if share is None else tokens / 1000 * (1 + share), "relative_error": share,
+        }
+        for name, error in (("polynomial", 0.1), ("operator_sum", 0.0))
+        for tokens, context in ((8, 0), (64, 0), (512, 0), (512, 1024))
+        for share in [None if (name, tokens) == ("operator_sum", 8) else error]
+    ]  # fmt: skip
+    write_table(root / "tables" / "predictor_fit.csv", rows)
 
 
 WORLD = ("backend", "source", "model", "device", "length_scale", "slo_speed_factor")

@@ -8,7 +8,16 @@ import pandas as pd
 import pytest
 
 from engine.core.record import RequestRecord, Status
-from figures import attainment_vs_rate, gain_split, max_goodput, slo_scale, ttft_cdf
+from figures import (
+    attainment_vs_rate,
+    colocated,
+    gain_split,
+    max_goodput,
+    predictor_fit,
+    slo_scale,
+    tensor_parallel,
+    ttft_cdf,
+)
 from figures.attainment_rows import attainment_rows
 from figures.conditions import condition_labels, footnote, interval_note
 from figures.granularity_rows import granularity_rows
@@ -221,6 +230,36 @@ def test_a_packed_table_that_cannot_be_unpacked_is_one_sentence(tmp_path: Path, 
     (tmp_path / "tables" / "smoke.csv.gz").write_bytes(content)
     with pytest.raises(DamagedTableError, match="cannot be read"):
         attainment_vs_rate.rows(Inputs(Results(tmp_path), "smoke"))
+
+
+def test_tensor_parallel_rows_are_told_apart_by_their_ranks(tmp_path: Path) -> None:
+    made.write_tensor_parallel(tmp_path)
+    found = tensor_parallel.rows(Inputs(Results(tmp_path), "sim_tp"))
+    goodput = found[found["kind"] == "goodput"]
+    assert set(zip(goodput["base"], goodput["ranks"], strict=True)) == {
+        (base, ranks) for base in ("FlowPrefill (operator)", made.DISTSERVE) for ranks in (1, 2, 4)
+    }
+    made.write_simulated_comparison(tmp_path, "plain", seeds=1, requests=5)
+    with pytest.raises(MissingInputError, match="named after its ranks"):
+        tensor_parallel.rows(Inputs(Results(tmp_path), "plain"))
+
+
+def test_colocated_rows_have_both_attainments(tmp_path: Path) -> None:
+    made.write_colocated(tmp_path)
+    found = colocated.rows(Inputs(Results(tmp_path), "sim_colocated"))
+    by_metric = found.pivot_table(index=["series", "rate_scale"], columns="metric", values="attainment")
+    assert (by_metric["attainment_joint"] - by_metric["attainment"] / 2).abs().max() < 1e-9
+    made.write_simulated_comparison(tmp_path, "no_decode", seeds=1, requests=5)
+    with pytest.raises(MissingInputError, match="nothing was decoded"):
+        colocated.rows(Inputs(Results(tmp_path), "no_decode"))
+
+
+def test_predictor_fit_leaves_out_later_chunks_and_what_was_not_predicted(tmp_path: Path) -> None:
+    made.write_predictor_fit(tmp_path)
+    found = predictor_fit.rows(Inputs(Results(tmp_path), "predictor_fit"))
+    assert list(zip(found["predictor"], found["new_tokens"], strict=True)) == [
+        ("operator_sum", 64), ("operator_sum", 512), ("polynomial", 8), ("polynomial", 64), ("polynomial", 512),
+    ]  # fmt: skip
 
 
 def test_a_class_called_none_is_not_a_gap(tmp_path: Path) -> None:
