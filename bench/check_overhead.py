@@ -10,6 +10,7 @@ import sys
 
 import torch
 
+from bench.families import FAMILIES
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
 from engine.core.command_line import OneSentenceParser
 from engine.model.granularity import Granularity
@@ -33,7 +34,7 @@ def main() -> int:
     parser = OneSentenceParser(
         prog="python -m bench.check_overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", default="cpu_demo")
+    parser.add_argument("--model", nargs="+", default=FAMILIES, help="one of each architecture")
     parser.add_argument("--tokens", type=int, nargs="+", default=[64, 512, 2048])
     parser.add_argument(
         "--granularity", nargs="+", default=["operator", "tile"], choices=[g.value for g in Granularity]
@@ -44,27 +45,35 @@ def main() -> int:
     parser.add_argument("--at-least", type=float, default=0.99)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    too_slow = False
     print(f"one check: {check_ns():.0f} ns")
+    too_slow = False
     with torch.inference_mode():
-        model = load_model(given.model)
-        unchecked = Bench(model, max(given.tokens), Granularity.NONE)
-        for granularity in map(Granularity, given.granularity):
-            checked = Bench(model, max(given.tokens), granularity)
-            for tokens in given.tokens:
-                with_checks, without = checked.prefill(tokens, 0), unchecked.prefill(tokens, 0)
-                with_checks()
-                count = max(given.pairs, int(given.seconds / (seconds(with_checks) + seconds(without))))
-                measured = interleaved_pairs(with_checks, without, count)
-                ratio, low, high = median_ratio(measured)
-                with_ms, without_ms = medians_ms(measured)
-                too_slow |= granularity is Granularity.OPERATOR and low < given.at_least
-                print(
-                    f"{tokens:5d} tokens, {granularity}: with checks {with_ms:8.2f} ms, without {without_ms:8.2f} ms, "
-                    f"throughput kept {ratio:.4f} [{low:.4f}, {high:.4f}], {count} pairs",
-                    flush=True,
-                )
+        for name in given.model:
+            too_slow |= _compare(name, given)
     return 1 if too_slow else 0
+
+
+def _compare(name: str, given: argparse.Namespace) -> bool:
+    """Print the ratios of one model; whether operator granularity costs too much anywhere."""
+    model = load_model(name)
+    unchecked = Bench(model, max(given.tokens), Granularity.NONE)
+    too_slow = False
+    for granularity in map(Granularity, given.granularity):
+        checked = Bench(model, max(given.tokens), granularity)
+        for tokens in given.tokens:
+            with_checks, without = checked.prefill(tokens, 0), unchecked.prefill(tokens, 0)
+            with_checks()
+            count = max(given.pairs, int(given.seconds / (seconds(with_checks) + seconds(without))))
+            measured = interleaved_pairs(with_checks, without, count)
+            ratio, low, high = median_ratio(measured)
+            with_ms, without_ms = medians_ms(measured)
+            too_slow |= granularity is Granularity.OPERATOR and low < given.at_least
+            print(
+                f"{name}, {tokens:5d} tokens, {granularity}: with checks {with_ms:8.2f} ms, without {without_ms:8.2f} "
+                f"ms, throughput kept {ratio:.4f} [{low:.4f}, {high:.4f}], {count} pairs",
+                flush=True,
+            )
+    return too_slow
 
 
 if __name__ == "__main__":

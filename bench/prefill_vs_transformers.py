@@ -1,4 +1,4 @@
-"""Whole prefills: this engine against transformers' LlamaForCausalLM, same weights, same threads.
+"""Whole prefills: this engine against transformers' model of each architecture, same weights, same threads.
 
 python -m bench.prefill_vs_transformers. The ratio is transformers' time over ours, above 1 = ours is faster; exit code
 1 when the lower end of its interval is below 1 anywhere. Both return the logits of the last token only.
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from bench.families import FAMILIES
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
 from engine.core.command_line import OneSentenceParser
 from engine.torch_backend.checkpoint_folder import write_checkpoint
@@ -40,7 +41,8 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--folder", type=Path, default=Path("checkpoints/cpu_demo"), help="written first if absent")
+    parser.add_argument("--model", nargs="+", default=FAMILIES, help="one of each architecture")
+    parser.add_argument("--folder", type=Path, default=Path("checkpoints"), help="models absent there are written")
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 4096])
     parser.add_argument("--attention", nargs="+", default=["eager", "sdpa"], help="transformers' attention")
     parser.add_argument("--pairs", type=int, default=30)
@@ -50,28 +52,37 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    if not given.folder.is_dir():
-        write_checkpoint("cpu_demo", given.folder)
-    share_s = given.budget_s / len(given.attention) / len(given.tokens)
     slower = False
     with torch.inference_mode():
-        engine = Bench(load_model(str(given.folder)), max(given.tokens))
-        for attention in given.attention:
-            reference = transformers_model(given.folder, attention)
-            for tokens in given.tokens:
-                ours = engine.prefill(tokens, 0)
-                theirs = transformers_prefill(reference, tokens)
-                count = max(3, min(given.pairs, int(share_s / (seconds(ours) + seconds(theirs))) - 2))
-                measured = interleaved_pairs(ours, theirs, count)
-                ratio, low, high = median_ratio(measured)
-                our_ms, their_ms = medians_ms(measured)
-                slower |= low < 1
-                print(
-                    f"{tokens:5d} tokens, {attention:5s}: ours {our_ms:8.1f} ms, transformers {their_ms:8.1f} ms, "
-                    f"ratio {ratio:.3f} [{low:.3f}, {high:.3f}], {count} pairs",
-                    flush=True,
-                )
+        for name in given.model:
+            folder = given.folder / name
+            if not folder.is_dir():
+                write_checkpoint(name, folder)
+            slower |= _compare(folder, given)
     return 1 if slower else 0
+
+
+def _compare(folder: Path, given: argparse.Namespace) -> bool:
+    """Print the ratios of one model; whether transformers may be faster anywhere."""
+    engine = Bench(load_model(str(folder)), max(given.tokens))
+    share_s = given.budget_s / len(given.model) / len(given.attention) / len(given.tokens)
+    slower = False
+    for attention in given.attention:
+        reference = transformers_model(folder, attention)
+        for tokens in given.tokens:
+            ours = engine.prefill(tokens, 0)
+            theirs = transformers_prefill(reference, tokens)
+            count = max(3, min(given.pairs, int(share_s / (seconds(ours) + seconds(theirs))) - 2))
+            measured = interleaved_pairs(ours, theirs, count)
+            ratio, low, high = median_ratio(measured)
+            our_ms, their_ms = medians_ms(measured)
+            slower |= low < 1
+            print(
+                f"{folder.name}, {tokens:5d} tokens, {attention:5s}: ours {our_ms:8.1f} ms, transformers "
+                f"{their_ms:8.1f} ms, ratio {ratio:.3f} [{low:.3f}, {high:.3f}], {count} pairs",
+                flush=True,
+            )
+    return slower
 
 
 if __name__ == "__main__":
