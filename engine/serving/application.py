@@ -12,13 +12,14 @@ from aiohttp import hdrs, web
 
 from engine.serving.api_error import ApiError
 from engine.serving.body_fields import unpacked
-from engine.serving.engine_process import EngineError, EngineProcess, OpenRequest, Phase
+from engine.serving.engine_process import EngineError, Phase
 from engine.serving.engine_state import Snapshot
 from engine.serving.generation import Generation, ReplyOptions
 from engine.serving.metrics import ServerMetrics
 from engine.serving.middlewares import bearer_required, errors_as_json
 from engine.serving.reply_body import DONE, ReplyWriter, sse
 from engine.serving.request_body import BodyReader
+from engine.serving.served_engine import OpenGeneration, ServedEngine
 from engine.serving.settings import ServerSettings
 from engine.serving.text import TextStream
 
@@ -36,12 +37,12 @@ class Service:
 
 
 class Application:
-    """The routes over one engine process. `serve` opens them for generations.
+    """The routes over one engine process, or a proxy. `serve` opens them for generations.
 
     api_key: what clients must send; None: nothing is asked for.
     """
 
-    def __init__(self, engine: EngineProcess, settings: ServerSettings, api_key: str | None = None) -> None:
+    def __init__(self, engine: ServedEngine, settings: ServerSettings, api_key: str | None = None) -> None:
         self._engine = engine
         self._settings = settings
         self._middlewares = [errors_as_json, *([bearer_required(api_key)] if api_key is not None else [])]
@@ -123,7 +124,7 @@ class Application:
             # Also when the client left (the handler is cancelled then): what is unfinished is cancelled.
             self._engine.close(generation.request_id)
 
-    async def _whole(self, opened: OpenRequest, generation: Generation, writer: ReplyWriter) -> web.Response:
+    async def _whole(self, opened: OpenGeneration, generation: Generation, writer: ReplyWriter) -> web.Response:
         text = TextStream(self._known().reader.tokenizer)
         pieces: list[str] = []
         token_ids: list[int] = []
@@ -140,7 +141,7 @@ class Application:
     async def _stream(
         self,
         request: web.Request,
-        opened: OpenRequest,
+        opened: OpenGeneration,
         generation: Generation,
         options: ReplyOptions,
         writer: ReplyWriter,

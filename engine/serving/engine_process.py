@@ -5,12 +5,13 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from engine.core.request import HandOver
 from engine.serving.api_error import ApiError
 from engine.serving.beat_monitor import BeatMonitor
 from engine.serving.channel import Frame, encode, pack_token_ids, read_frame
@@ -46,20 +47,38 @@ class Token:
     finish_reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The request's KV has left the engine, which knows it no more. ticket: by which it is found."""
+
+    ticket: str
+
+
 class OpenRequest:
     """A request the engine has; its tokens come out of `next`."""
 
     def __init__(self) -> None:
-        self._received: asyncio.Queue[Token | ApiError] = asyncio.Queue()
+        self._received: asyncio.Queue[Token | Sent | ApiError] = asyncio.Queue()
         self.over = False
 
-    def put(self, item: Token | ApiError) -> None:
+    def put(self, item: Token | Sent | ApiError) -> None:
         """Hand over what came from the engine."""
-        self.over = isinstance(item, ApiError) or item.finish_reason is not None
+        self.over = not isinstance(item, Token) or item.finish_reason is not None
         self._received.put_nowait(item)
 
     async def next(self) -> Token:
         """The next token. Raises ApiError when the engine refused or failed the request."""
+        item = await self._item()
+        assert isinstance(item, Token)
+        return item
+
+    async def sent(self) -> Sent:
+        """That the KV of a request that sends it has left. Raises ApiError when it failed."""
+        item = await self._item()
+        assert isinstance(item, Sent)
+        return item
+
+    async def _item(self) -> Token | Sent:
         item = await self._received.get()
         if isinstance(item, ApiError):
             raise item
@@ -75,8 +94,10 @@ class EngineProcess:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         beats: BeatMonitor,
+        on_unclaimed: Callable[[str], None],
     ) -> None:
         self._process = process
+        self._on_unclaimed = on_unclaimed
         self._beats = beats
         self._reader = reader
         self._writer = writer
@@ -90,8 +111,15 @@ class EngineProcess:
         self._receiving = asyncio.create_task(self._receive())
 
     @staticmethod
-    async def launch(settings: EngineSettings, command: Sequence[str] = INSTANCE_COMMAND) -> "EngineProcess":
-        """Start the process. command: what to run; `--channel-fd N` is added."""
+    async def launch(
+        settings: EngineSettings,
+        command: Sequence[str] = INSTANCE_COMMAND,
+        on_unclaimed: Callable[[str], None] = lambda _: None,
+    ) -> "EngineProcess":
+        """Start the process. command: what to run; `--channel-fd N` is added.
+
+        on_unclaimed: told the ticket of KV whose request was closed before it had left.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -110,7 +138,7 @@ class EngineProcess:
             )
         reader, writer = await asyncio.open_connection(sock=ours)
         beats = BeatMonitor(settings.watchdog_s, asyncio.get_running_loop().time)
-        engine = EngineProcess(process, reader, writer, beats)
+        engine = EngineProcess(process, reader, writer, beats, on_unclaimed)
         engine._send({"kind": "start", "settings": to_json(settings)})
         return engine
 
@@ -161,8 +189,18 @@ class EngineProcess:
             "tbt_slo_ns": generation.slo.tbt_ns,
             "task": generation.task,
         }
+        if generation.hand_over is not HandOver.NONE:
+            header |= {
+                "hand_over": generation.hand_over,
+                "first_token": generation.first_token,
+                "ticket": generation.ticket,
+            }
         self._send(header, pack_token_ids(generation.token_ids))
         return request
+
+    def send_kv(self, request_id: str, to: str) -> None:
+        """A prefilled request's KV may leave for this decode instance."""
+        self._send({"kind": "send", "request_id": request_id, "to": to})
 
     def close(self, request_id: str) -> None:
         """The client has its answer, or left: an unfinished request is cancelled. Unknown ids are ignored."""
@@ -225,6 +263,11 @@ class EngineProcess:
             case "outputs":
                 for request_id, token_id, finish_reason in header["outputs"]:
                     self._deliver(request_id, Token(token_id, finish_reason))
+            case "sent":
+                if header["request_id"] in self._open:
+                    self._deliver(header["request_id"], Sent(header["ticket"]))
+                else:
+                    self._on_unclaimed(header["ticket"])
             case "rejected":
                 self._deliver(header["request_id"], ApiError(400 if header["never"] else 503, header["reason"]))
             case "failed":
@@ -236,7 +279,7 @@ class EngineProcess:
                 if answer is not None and not answer.done():
                     answer.set_result(Snapshot.from_json(header["snapshot"]))
 
-    def _deliver(self, request_id: str, item: Token | ApiError) -> None:
+    def _deliver(self, request_id: str, item: Token | Sent | ApiError) -> None:
         # A request that its client left may still get what was under way.
         if request_id in self._open:
             self._open[request_id].put(item)

@@ -13,6 +13,7 @@ class EngineDescription:
     """A ready engine. folder: the model's files (tokenizer), "" for a built-in shape.
 
     max_context_tokens: the least of the setting, the model's positions and the KV pool.
+    prefills: what the predictor is fitted to, as tokens of a whole prompt and seconds.
     """
 
     model: str
@@ -23,11 +24,14 @@ class EngineDescription:
     block_tokens: int
     device: str
     predictor: str
+    prefills: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
     """What the engine holds at this instant.
+
+    handing_over: requests whose KV is about to come or to leave, or on its way.
 
     activation_bytes: reserved for the executing and the preempted tasks.
     """
@@ -39,6 +43,7 @@ class LiveState:
     kv_blocks_free: int
     kv_blocks_total: int
     activation_bytes: int
+    handing_over: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from engine.core.request import HandOver
 from engine.core.slo import SLO
 
 
@@ -18,6 +19,7 @@ class Generation:
     """What the engine is asked for.
 
     arrived_at_ns: CLOCK_MONOTONIC when the HTTP process had the whole request: waiting counts from here.
+    first_token, ticket: of one that was prefilled by another instance, and by which its KV is found.
     """
 
     request_id: str
@@ -28,6 +30,9 @@ class Generation:
     sampling: Sampling
     slo: SLO
     task: str
+    hand_over: HandOver = HandOver.NONE
+    first_token: int | None = None
+    ticket: str = ""
 
 
 @dataclass(frozen=True, slots=True)

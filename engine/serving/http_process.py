@@ -9,7 +9,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,27 @@ from engine.serving.engine_process import INSTANCE_COMMAND, EngineError, EngineP
 from engine.serving.engine_state import EngineDescription
 from engine.serving.middlewares import read_api_key
 from engine.serving.request_body import BodyReader, Limits
+from engine.serving.served_engine import ServedEngine
 from engine.serving.settings import EngineSettings, ServerSettings, SettingsError
 from engine.serving.text import load_chat_template, load_tokenizer
 
 LOG = logging.getLogger(__name__)
 SILENCE_LOOK_S = 1.0
+Launch = Callable[[EngineSettings, Sequence[str]], Awaitable[ServedEngine]]
 FAILURE_GRACE_S = 1.0
 """After the engine's death: time for open requests to get their error, and for /health to be read."""
 
 
 def serve(
-    engine_settings: EngineSettings, server_settings: ServerSettings, instance_command: Sequence[str] = INSTANCE_COMMAND
+    engine_settings: EngineSettings,
+    server_settings: ServerSettings,
+    instance_command: Sequence[str] = INSTANCE_COMMAND,
+    launch: Launch = EngineProcess.launch,
 ) -> int:
-    """Run the server until it is told to stop. Returns the exit status. Raises SettingsError."""
+    """Run the server until it is told to stop. Returns the exit status. Raises SettingsError.
+
+    launch: starts what is served.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     catalogue.check(engine_settings)
     require_cpu(server_settings.server_cpu, "--server-cpu")
@@ -43,7 +52,8 @@ def serve(
     listener = _listen(server_settings)
     if api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         LOG.warning("anyone who reaches %s can use this server: --api-key-env is not set", server_settings.host)
-    return asyncio.run(_run(engine_settings, server_settings, api_key, listener, instance_command))
+    starting = partial(launch, engine_settings, instance_command)
+    return asyncio.run(_run(engine_settings, server_settings, api_key, listener, starting))
 
 
 async def _run(
@@ -51,10 +61,10 @@ async def _run(
     server_settings: ServerSettings,
     api_key: str | None,
     listener: socket.socket,
-    instance_command: Sequence[str],
+    launch: Callable[[], Awaitable[ServedEngine]],
 ) -> int:
     stop, stop_now = _watch_signals()
-    engine = await EngineProcess.launch(engine_settings, instance_command)
+    engine = await launch()
     # Only now: a child inherits the CPUs of its parent, and the engine may be pinned to another one.
     pin_to_cpu(server_settings.server_cpu, "--server-cpu")
     application = Application(engine, server_settings, api_key)
@@ -137,7 +147,7 @@ def _watch_signals() -> tuple[asyncio.Event, asyncio.Event]:
     return first, second
 
 
-async def _tell_silence(engine: EngineProcess) -> None:
+async def _tell_silence(engine: ServedEngine) -> None:
     """Log once when the engine's process hangs as a whole, and once when it is back. Never returns."""
     told = False
     while True:
@@ -147,7 +157,7 @@ async def _tell_silence(engine: EngineProcess) -> None:
             LOG.error("watchdog: %s", engine.stall) if told else LOG.info("watchdog: the engine process is back")
 
 
-async def _drained(engine: EngineProcess, longest_s: float) -> None:
+async def _drained(engine: ServedEngine, longest_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(longest_s):
             while engine.open_requests:

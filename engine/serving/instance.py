@@ -16,6 +16,7 @@ def main() -> int:
 
     parser = OneSentenceParser(prog="python -m engine.serving.instance")
     parser.add_argument("--channel-fd", type=int, required=True, help="socket the server speaks on")
+    parser.add_argument("--name", default="engine", help="shown in listings of processes: prefill-0, decode-1")
     return serve_channel(parser.parse_args().channel_fd)
 
 

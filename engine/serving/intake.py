@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from engine.core.clock import Clock
-from engine.core.events import Arrival, Cancelled, Event, Output
-from engine.core.request import Request
+from engine.core.events import Arrival, Cancelled, Event, Output, SendAsked
+from engine.core.request import HandOver, Request
 from engine.core.slo import SLO
 from engine.serving.channel import BlockingChannel, Frame, unpack_token_ids
 from engine.serving.engine_state import Snapshot
@@ -27,6 +27,10 @@ class Tokens(Protocol):
 
     def forget(self, request_id: str) -> None:
         """Once it is over."""
+        ...
+
+    def send_to(self, request_id: str, destination: str) -> None:
+        """Before the request's KV leaves."""
         ...
 
 
@@ -60,6 +64,9 @@ class Intake:
                     self._arrive(header, raw)
                 case "cancel":
                     self._events.put(Cancelled(self._clock.now_ns(), 0, header["request_id"]))
+                case "send":
+                    self._tokens.send_to(header["request_id"], header["to"])
+                    self._events.put(SendAsked(self._clock.now_ns(), 0, header["request_id"]))
                 case "ask":
                     self._answer(header)
                 case "stop":
@@ -83,10 +90,11 @@ class Intake:
             max_tokens=header["max_tokens"],
             slo=SLO(header["ttft_slo_ns"], header["tbt_slo_ns"]),
             task=header["task"],
+            hand_over=HandOver(header.get("hand_over", HandOver.NONE)),
         )
         self._arrivals += 1
         try:
-            self._tokens.register(request_id, Payload(token_ids, sampling))
+            self._tokens.register(request_id, _payload(token_ids, sampling, header))
         except (RuntimeError, MemoryError) as error:
             # The device has no room for its random numbers: this request's failure, not the engine's.
             LOG.exception("request %s cannot be taken in", request_id)
@@ -99,6 +107,12 @@ class Intake:
     def _answer(self, header: dict[str, Any]) -> None:
         snapshot = self._snapshot(header["reset"])
         self._channel.send({"kind": "snapshot", "ticket": header["ticket"], "snapshot": snapshot.to_json()})
+
+
+def _payload(token_ids: tuple[int, ...], sampling: SamplingSettings, header: dict[str, Any]) -> Payload:
+    if "hand_over" not in header:
+        return Payload(token_ids, sampling)
+    return Payload(token_ids, sampling, HandOver(header["hand_over"]), header["first_token"], header["ticket"])
 
 
 class ForgettingEvents:

@@ -1,9 +1,11 @@
 """Wiring of the engine process: model, executor, scheduler, driver, and the channel's two ends."""
 
 import logging
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +19,8 @@ from engine.scheduling.predictors.polynomial import PrefillSample
 from engine.serving.channel import BlockingChannel
 from engine.serving.engine_state import EngineDescription
 from engine.serving.intake import ChannelSink, ForgettingEvents, Intake
+from engine.serving.kv_handover import SharedMemoryTransport
+from engine.serving.kv_segments import SegmentFolder
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.shared_scheduler import SharedScheduler
@@ -79,6 +83,9 @@ def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[Runnin
             profile or Timings(layers, tuple(measured)),
         )
         scheduler = recipe.build(SharedScheduler, executor.activation_bytes)
+        if settings.hand_over_folder:
+            folder = SegmentFolder(Path(settings.hand_over_folder))
+            executor.transfer_by(SharedMemoryTransport(folder, os.getppid()), partial(_tell_sent, channel))
         description = EngineDescription(
             model=settings.model,
             folder=settings.model if Path(settings.model).is_dir() else "",
@@ -88,12 +95,18 @@ def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[Runnin
             block_tokens=settings.block_tokens,
             device=str(model.device),
             predictor=settings.predictor,
+            prefills=tuple((one.new_tokens, one.seconds) for one in recipe.timings.prefills if one.context_tokens == 0),
         )
         log = DecisionLog(log_file, recipe.to_json()) if log_file else None
         source, sink = ForgettingEvents(events, executor), ChannelSink(channel, executor)
         driver = Driver(scheduler, executor, source, clock, sink, log)
         intake = Intake(channel, events, executor, clock, scheduler.snapshot)
         yield RunningEngine(description, intake, events, scheduler, executor, driver)
+
+
+def _tell_sent(channel: BlockingChannel, request_id: str, ticket: str) -> None:
+    with suppress(OSError):  # the proxy is gone; what was sent is freed as this engine ends
+        channel.send({"kind": "sent", "request_id": request_id, "ticket": ticket})
 
 
 def _open_log(settings: EngineSettings, held: ExitStack) -> TextIO | None:

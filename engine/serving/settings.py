@@ -57,6 +57,7 @@ class EngineSettings:
     watchdog_s: float = setting(
         30.0, "seconds one operator may take before /health says it hangs; 0: no limit", least=0
     )
+    hand_over_folder: str = setting("", "folder for KV that instances hand over; none: this one hands none over")
     decision_log: str = setting("", "file the events and commands are logged to, for replay; none: not logged")
 
 

@@ -50,5 +50,6 @@ class SharedScheduler(Scheduler):
                 kv_blocks_free=self.kv_free_blocks,
                 kv_blocks_total=self._kv_blocks_total,
                 activation_bytes=self.activation_held_bytes,
+                handing_over=live.handing_over,
             )
         return Snapshot(report, state)
