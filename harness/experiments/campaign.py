@@ -25,7 +25,6 @@ from harness.loadgen.errors import LoadRefusedError
 from harness.loadgen.interrupt import Interrupt
 from harness.measurement.attainment import attainment
 from harness.measurement.store import Point, PointExistsError, PointState, StoreError, point_state, read_point
-from harness.measurement.verdict import judge
 
 Found = TypeVar("Found")
 
@@ -222,7 +221,7 @@ class Campaign:
 def _outcome(measured: Measured) -> str:
     point = measured.point
     report = attainment(point.records)
-    verdict = judge(point.records, point.client, point.server_alive).verdict
+    verdict = point.judged().verdict
     share, worst = report.overall.share, report.worst.share
     shown = "no request has an SLO" if share is None else f"attainment {share:.1%}"
     if worst is not None and report.worst_class:

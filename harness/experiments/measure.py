@@ -48,6 +48,7 @@ async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores,
     with pinned(cores.others):
         result = await play(requests, serving.target, player_settings(ready), interrupt=interrupt)
     report, alive = await _report(pool, serving)
+    at_rest = await _at_rest(pool, serving) if alive and not interrupt.stop_sending.is_set() else None
     facts = ready.facts(asked_rps(requests))
     point = Point(
         facts=facts,
@@ -57,9 +58,10 @@ async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores,
         engine=report,
         client=result.client,
         server_alive=alive,
+        server_at_rest=at_rest,
     )
     write_point(folder, point)
-    failure = _failure(result, alive, interrupt)
+    failure = _failure(result, alive, at_rest, interrupt)
     if failure is not None or serving.rival:
         pool.keep_log(serving, folder.with_name(f"{folder.name}.{SERVER_LOG}"))
     return Measured(point, failure)
@@ -115,10 +117,20 @@ async def _report(pool: ServerPool, serving: Serving) -> tuple[EngineReport | No
         return None, False
 
 
-def _failure(result: RunResult, alive: bool, interrupt: Interrupt) -> str | None:
+async def _at_rest(pool: ServerPool, serving: Serving) -> bool | None:
+    try:
+        return await pool.at_rest(serving)
+    except ServerFailedError as error:
+        print(f"  {error}", file=sys.stderr)
+        return None
+
+
+def _failure(result: RunResult, alive: bool, at_rest: bool | None, interrupt: Interrupt) -> str | None:
     if interrupt.stop_sending.is_set():
         return None
-    return result.total_failure() if alive else "the server did not survive the run"
+    if not alive:
+        return "the server did not survive the run"
+    return "the server did not come to rest after the run" if at_rest is False else result.total_failure()
 
 
 def _server_command(serving: Serving) -> list[str]:

@@ -16,7 +16,7 @@ from harness.measurement.paired_difference import paired_difference
 from harness.measurement.store import Point, PointState, StoreError, point_state, read_point
 from harness.measurement.table_file import Row, write_table
 from harness.measurement.tables import POINT_COLUMNS, point_row
-from harness.measurement.verdict import Verdict, judge
+from harness.measurement.verdict import Verdict
 
 NORMALISED, RAW = "normalised", "raw"
 PLACE_COLUMNS = ("panel", "pilot", "rate_of_capacity", "capacity_rps")
@@ -83,8 +83,7 @@ def _point_rows(points: Sequence[tuple[PlacedPoint, Point]], common: float | Non
 
 
 def _row(placed: PlacedPoint, point: Point, panel: str) -> Row:
-    judgement = judge(point.records, point.client, point.server_alive)
-    row = point_row(point.facts, point.records, point.engine, point.client, judgement)
+    row = point_row(point.facts, point.records, point.engine, point.client, point.judged())
     return {
         **row,
         "panel": panel,
@@ -145,8 +144,7 @@ def _difference_rows(
         return []
     runs: dict[tuple[str, int | None, float], dict[int, tuple[RequestRecord, ...]]] = {}
     for placed, point in points:
-        valid = judge(point.records, point.client, point.server_alive).verdict is Verdict.VALID
-        if valid and not placed.pilot:
+        if point.judged().verdict is Verdict.VALID and not placed.pilot:
             key = (point.facts.series, point.facts.chunk_tokens, placed.rate_of_capacity)
             runs.setdefault(key, {})[point.facts.seed] = point.records
     classes = sorted({record.task for by_seed in runs.values() for records in by_seed.values() for record in records})

@@ -90,6 +90,15 @@ class ServerPool:
         counts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
         return EngineReport(**counts)
 
+    async def at_rest(self, serving: Serving) -> bool | None:
+        """Whether nothing of a run is left in our server, waited for; None for one that is not our engine.
+
+        Raises ServerFailedError when it no longer answers.
+        """
+        if not serving.command or serving.rival:
+            return None
+        return await self._left_behind(serving) is None
+
     def require_alive(self) -> None:
         """Raise ServerFailedError when our server has ended."""
         if self._process is not None:
@@ -186,16 +195,23 @@ class ServerPool:
 
     async def _settle(self, serving: Serving) -> None:
         """Wait until nothing of an earlier point is left, then reset the report. What stays is a leak, and an error."""
+        left = await self._left_behind(serving)
+        if left is not None:
+            raise ServerFailedError(f"the server did not come to rest within {IDLE_DEADLINE_S:g} s: {left}")
+        await _json(serving.target, "POST", "report/reset")
+
+    @staticmethod
+    async def _left_behind(serving: Serving) -> dict[str, Any] | None:
+        """None once no request is live, every KV block free and no activation held; else the state at the deadline."""
         deadline = asyncio.get_running_loop().time() + IDLE_DEADLINE_S
         while True:
             state = await _json(serving.target, "GET", "state")
             idle = all(state[key] == 0 for key in IDLE_KEYS)
             if idle and state["kv_blocks_free"] == state["kv_blocks_total"] and state["activation_bytes"] == 0:
-                break
+                return None
             if asyncio.get_running_loop().time() > deadline:
-                raise ServerFailedError(f"the server did not come to rest within {IDLE_DEADLINE_S:g} s: {state}")
+                return state
             await asyncio.sleep(0.05)
-        await _json(serving.target, "POST", "report/reset")
 
 
 async def _external(point: PointSettings) -> Serving:

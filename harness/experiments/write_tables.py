@@ -12,7 +12,6 @@ from harness.measurement.ratio_table import ratio_table, write_ratios
 from harness.measurement.store import PointState, StoreError, point_state, read_point
 from harness.measurement.table_file import PACKED, Row, TableError
 from harness.measurement.tables import point_row, with_bound, write_points
-from harness.measurement.verdict import judge
 
 
 def write_tables(results: Path, experiment: str, reference: str | None, tell: Callable[[str], None]) -> list[Path]:
@@ -52,8 +51,7 @@ def _rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
             continue
         try:
             point = read_point(path)
-            judgement = judge(point.records, point.client, point.server_alive)
-            rows.append(point_row(point.facts, point.records, point.engine, point.client, judgement))
+            rows.append(point_row(point.facts, point.records, point.engine, point.client, point.judged()))
         except (StoreError, TableError) as error:
             tell(f"left out of the table: {path.name}: {error}")
     return rows + _simulated_rows(folder, tell)

@@ -17,6 +17,7 @@ from typing import Any
 from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
 from harness.measurement.table_file import write_whole
 from harness.measurement.tables import PointFacts
+from harness.measurement.verdict import Judgement, judge
 
 RECORDS = "records.csv.gz"
 ENGINE_REPORT = "engine_report.json"
@@ -24,6 +25,8 @@ CLIENT_REPORT = "client_report.json"
 SETTINGS = "settings.json"
 PROVENANCE = "provenance.json"
 MANIFEST = "manifest.json"
+COUNTED_LATER = frozenset({"kv_sent", "kv_received"})
+"""Counts that reports of older engines do not have, of things those could not do: 0 of each."""
 
 
 class StoreError(ValueError):
@@ -49,6 +52,7 @@ class Point:
 
     settings: the resolved settings the point's hash was made of. provenance: commit, versions, wall clock.
     engine: None when the server gives no report. server_alive: whether it answered after the run.
+    server_at_rest: whether nothing of the run was left in it after the last client had left; None = not known.
     """
 
     facts: PointFacts
@@ -58,6 +62,17 @@ class Point:
     engine: EngineReport | None
     client: ClientReport
     server_alive: bool = True
+    server_at_rest: bool | None = None
+
+    def judged(self) -> Judgement:
+        """The verdict on the measurement, of all that is known of it."""
+        return judge(
+            self.records,
+            self.client,
+            self.server_alive,
+            engine=self.engine,
+            server_at_rest=self.server_at_rest,
+        )
 
 
 def write_point(folder: Path, point: Point) -> None:
@@ -112,6 +127,7 @@ def read_point(folder: Path) -> Point:
             engine=None if engine is None else engine_report(engine),
             client=ClientReport(**client),
             server_alive=settings["server_alive"],
+            server_at_rest=settings.get("server_at_rest"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"point folder {folder} was written in another format: {error}") from error
@@ -120,8 +136,8 @@ def read_point(folder: Path) -> Point:
 def engine_report(data: Mapping[str, Any]) -> EngineReport:
     """An engine report from its JSON form. ValueError when a field is missing or unknown: nothing is made up."""
     names = {field.name for field in fields(EngineReport)}
-    if set(data) != names:
-        missing, unknown = sorted(names - set(data)), sorted(set(data) - names)
+    missing, unknown = sorted(names - set(data) - COUNTED_LATER), sorted(set(data) - names)
+    if missing or unknown:
         raise ValueError(f"engine report: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}")
     values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in data.items()}
     return EngineReport(**values)
@@ -158,7 +174,12 @@ def _field(name: str, value: str) -> Any:
 
 
 def _contents(point: Point) -> dict[str, bytes]:
-    settings = {"facts": asdict(point.facts), "settings": point.settings, "server_alive": point.server_alive}
+    settings = {
+        "facts": asdict(point.facts),
+        "settings": point.settings,
+        "server_alive": point.server_alive,
+        "server_at_rest": point.server_at_rest,
+    }
     return {
         # A fixed stamp and no file name in the header: the same records give the same bytes.
         RECORDS: gzip.compress(records_to_csv(point.records).encode(), mtime=0),

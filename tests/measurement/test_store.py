@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import json
 import threading
 from pathlib import Path
@@ -23,6 +24,7 @@ from harness.measurement.store import (
     records_to_csv,
     write_point,
 )
+from harness.measurement.verdict import Verdict
 from tests.measurement.records import client, facts, record
 
 RECORDS_MADE = (
@@ -55,6 +57,27 @@ def test_a_server_without_a_report_and_a_dead_one_are_kept(tmp_path: Path) -> No
     point = dataclasses.replace(POINT, engine=None, server_alive=False)
     write_point(tmp_path / "p0", point)
     assert read_point(tmp_path / "p0") == point
+
+
+def test_an_older_point_knows_nothing_of_the_servers_rest(tmp_path: Path) -> None:
+    write_point(tmp_path / "p0", dataclasses.replace(POINT, server_at_rest=True))
+    assert read_point(tmp_path / "p0").server_at_rest is True
+    settings = json.loads((tmp_path / "p0" / SETTINGS).read_text())
+    del settings["server_at_rest"]
+    content = json.dumps(settings).encode()
+    (tmp_path / "p0" / SETTINGS).write_bytes(content)
+    manifest = json.loads((tmp_path / "p0" / MANIFEST).read_text())
+    manifest[SETTINGS]["sha256"] = hashlib.sha256(content).hexdigest()
+    (tmp_path / "p0" / MANIFEST).write_text(json.dumps(manifest))
+    assert read_point(tmp_path / "p0").server_at_rest is None
+
+
+def test_the_verdict_is_of_all_that_is_known() -> None:
+    engine = EngineReport(completed_requests=4)
+    point = dataclasses.replace(POINT, records=(record("a"), record("b"), record("c")), engine=None)
+    assert point.judged().verdict is Verdict.VALID
+    assert dataclasses.replace(point, engine=engine).judged().tripped[0].name == "warm_up_apart"
+    assert dataclasses.replace(point, server_at_rest=False).judged().tripped[0].name == "server_at_rest"
 
 
 def test_records_survive_commas_quotes_and_line_ends() -> None:
@@ -188,6 +211,8 @@ def test_an_engine_report_is_read_strictly() -> None:
     assert engine_report(data) == EngineReport(preemptions=2, blocking_ns=(1, 2))
     with pytest.raises(ValueError, match="unknown \\['speed'\\]"):
         engine_report({**data, "speed": 3})
+    del data["kv_sent"], data["kv_received"]
+    assert engine_report(data).kv_sent == 0, "of an engine that could not"
     del data["preemptions"]
     with pytest.raises(ValueError, match="missing \\['preemptions'\\]"):
         engine_report(data)
