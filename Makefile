@@ -24,7 +24,7 @@ SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_er
 
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help env test lint smoke reproduce reproduce-full simulate real-servers fidelity figures figures-check claims bench soak traces checkpoint env-vllm env-sglang test-servers clean
+.PHONY: help env test lint smoke reproduce reproduce-full simulate real-servers fidelity figures figures-check claims bench soak traces checkpoint env-vllm env-sglang env-sweeps test-servers clean
 
 help:  ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ env-vllm env-sglang: env-%:
 env-vllm:  ## Build .venv-vllm, vLLM's server as a rival (5-10 min once, ~3.5 GB; VARIANT=cpu|cuda; Linux x86_64)
 
 env-sglang:  ## Build .venv-sglang, SGLang's server as a rival (5-10 min once, ~3 GB; VARIANT=cpu|cuda; Linux x86_64)
+
+env-sweeps: env  ## Build .venv-sweeps over .venv: sweeps of simulated points on Slurm and Ray (3 min once, ~450 MB)
+	$(PY) -m venv .venv-sweeps
+	.venv-sweeps/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-sweeps.txt
+	ls -d $(CURDIR)/$(VENV)/lib/python3*/site-packages > $$(ls -d .venv-sweeps/lib/python3*/site-packages)/project.pth
 
 test: env  ## All tests (<= 10 min, 2 cores, no GPU)
 	$(PY) -m pytest -m "not servers"

@@ -10,6 +10,7 @@ from harness.assembly.settings import PointSettings
 from harness.assembly.simulated import scheduled, scheduler_of
 from harness.assembly.simulated_device import device_model, predictor_timings
 from harness.assembly.simulated_memory import check_memory
+from harness.experiments.compose import Job
 from harness.experiments.prepare import Prepared
 from harness.measurement.table_file import TableError, read_table, table_path
 from workloads.length_scale import effective_tokens
@@ -56,6 +57,13 @@ def require_reference(points: Sequence[Prepared], reference: object, user: Mappi
     if reference not in known:
         near = difflib.get_close_matches(str(reference), sorted(known), n=3, cutoff=0.3) or sorted(known)
         raise SettingsError(f"reference={reference}: no system has that series; near it: {'; '.join(near)}")
+
+
+def require_alone(job: Job, points: Sequence[Prepared]) -> None:
+    """Raise SettingsError for measured points in a sweep whose jobs run side by side: they would slow each other."""
+    measured = [ready.point for ready in points if not ready.settings.device.simulated]
+    if job.side_by_side and measured:
+        raise SettingsError(f"point {measured[0]} is measured, and must run alone: use hydra/launcher=basic")
 
 
 def _require_bound(point: PointSettings, batch_tokens: int) -> None:

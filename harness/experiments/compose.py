@@ -24,15 +24,19 @@ from omegaconf.errors import OmegaConfBaseException
 
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, unknown_key
+from harness.experiments.job_outcomes import JobOutcomes, Outcome, sweep_outcomes
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 CONFIG_NAME = "config"
+BASIC = "basic"
+"""Hydra's launcher that runs a sweep's jobs in this process, one after another."""
 CHOICES = "_choices"
 _LOAD_INTERPOLATED = re.compile(r"\$\{[^}]*\bload\.")
 NAMED_GROUPS = ("system", "model", "device", "load", "protocol")
 """Groups whose option name is put into their settings as `name`."""
 
 _UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'\.")
+_NO_LAUNCHER = re.compile(r"In 'hydra/launcher/([^']+)': Could not load 'hydra/launcher/([^']+)'")
 _UNKNOWN_OPTION = re.compile(r"In '[^']+': Could not find '([^']+)'")
 _NOISE = ("full_key", "object_type", "reference_type", "To append to your config", "See https://")
 
@@ -43,9 +47,11 @@ class Job:
     """One job: what the user typed, and the composition of its points.
 
     user: key -> value as typed, without Hydra's own. config: the composition without a cell.
+    side_by_side: whether other jobs of its sweep may run at the same time.
     """
 
-    def __init__(self, overrides: Sequence[str]) -> None:
+    def __init__(self, overrides: Sequence[str], *, side_by_side: bool = False) -> None:
+        self.side_by_side = side_by_side
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         mine = [override for override in parsed if not override.key_or_group.startswith("hydra")]
         _refuse_mistyped(mine)
@@ -81,32 +87,82 @@ class Job:
 def main(work: Callable[[Job], int]) -> int:
     """Run `work` for the command line's job, or for each job of its sweep (`-m`). Returns the worst exit status.
 
-    2 = a mistake in the settings, told in one sentence; the sweep's other jobs go on. None begins after an interrupt.
+    2 = a mistake in the settings, told in one sentence; the sweep's other jobs go on, unless output.fail_fast is set.
+    None begins after an interrupt. Launchers may run jobs in other processes, or on other machines.
     """
-    statuses: list[int] = []
-
-    @hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)
-    def job(_: DictConfig) -> None:
-        if INTERRUPTED_STATUS in statuses:
-            return
-        try:
-            _refuse_parallel_launchers()
-            made = Job(list(HydraConfig.get().overrides.task))
-            statuses.append(work(made))
-        except SettingsError as error:
-            print(f"error: {error}", file=sys.stderr)
-            statuses.append(2)
-
     # Else Hydra prints its own account of a mistake and exits with 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    # Else Ray tells its makers how it is used.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         sys.argv[1:] = _command_line(sys.argv[1:])
-        with _as_settings_error():
-            job()
+        if not {"-m", "--multirun"} & set(sys.argv):
+            return _run_jobs(work, None)
+        with sweep_outcomes() as outcomes:
+            return _run_jobs(work, outcomes)
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _run_jobs(work: Callable[[Job], int], outcomes: JobOutcomes | None) -> int:
+    statuses: list[int] = []
+    started, argv, here = os.getpid(), list(sys.argv), Path.cwd()
+
+    @hydra.main(version_base="1.3", config_path=str(CONF), config_name=CONFIG_NAME)
+    def job(_: DictConfig) -> None:
+        elsewhere = os.getpid() != started
+        if elsewhere:
+            sys.argv[:] = argv
+            os.chdir(here)
+        _run_job(work, statuses, outcomes if elsewhere else None)
+
+    try:
+        with _as_settings_error():
+            job()
+    except SettingsError:
+        raise
+    except Exception as error:
+        if outcomes is None or _launcher() == BASIC:
+            raise
+        # A job whose process was killed, or never began: what its launcher says of it.
+        print(f"error: a job of the sweep was lost: {type(error).__name__}: {error}", file=sys.stderr)
+        statuses.append(1)
+    for outcome in outcomes.ended() if outcomes is not None else []:
+        statuses.append(outcome.status)
+        if outcome.status:
+            reason = outcome.reason or f"it ended with exit status {outcome.status}"
+            print(f"error: job {outcome.number} ({outcome.settings}): {reason}", file=sys.stderr)
     return max(statuses, default=0)
+
+
+def _run_job(work: Callable[[Job], int], statuses: list[int], outcomes: JobOutcomes | None) -> None:
+    """One job, here or, with `outcomes`, in another process than the sweep's."""
+    typed, reason = list(HydraConfig.get().overrides.task), ""
+    before = [*statuses, *(outcome.status for outcome in (outcomes.ended() if outcomes else []))]
+    if INTERRUPTED_STATUS in before:
+        return
+    try:
+        job = Job(typed, side_by_side=_launcher() != BASIC)
+        output = job.config.get("output")
+        if any(before) and isinstance(output, dict) and output.get("fail_fast") is True:
+            print(f"not begun, since a job before it failed: {' '.join(typed)}", file=sys.stderr)
+            return
+        status = work(job)
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status, reason = 2, str(error)
+    statuses.append(status)
+    if outcomes is not None:
+        outcomes.add(Outcome(HydraConfig.get().job.num, " ".join(typed), status, reason))
+
+
+def _launcher() -> str:
+    """The launcher chosen; of the sweep as a whole what was typed, since Hydra knows it within jobs only."""
+    if HydraConfig.initialized():
+        return HydraConfig.get().runtime.choices.get("hydra/launcher") or BASIC
+    typed = [argument.partition("=")[2] for argument in sys.argv if argument.startswith("hydra/launcher=")]
+    return typed[-1] if typed else BASIC
 
 
 @contextmanager
@@ -165,16 +221,6 @@ def _refuse_mistyped(overrides: Sequence[Override]) -> None:
             raise SettingsError(f"{key} is given twice: {first.input_line} and {override.input_line}")
 
 
-def _refuse_parallel_launchers() -> None:
-    """They lose the exit status of their jobs, and measured points must not run side by side."""
-    launcher = HydraConfig.get().runtime.choices.get("hydra/launcher", "basic")
-    if launcher not in (None, "basic"):
-        raise SettingsError(
-            f"hydra/launcher={launcher}: use hydra/launcher=basic; each job runs its simulated points side by side"
-            " (output.workers), and measured ones must run alone"
-        )
-
-
 def _value(override: Override) -> str:
     value = override.value()
     return str(value) if not isinstance(value, str) else value
@@ -210,6 +256,8 @@ def _sentence(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if match := _UNKNOWN_KEY.match(lines[0]):
         return f"unknown setting {match[1]}"
+    if match := _NO_LAUNCHER.match(lines[0]):
+        return f"hydra/launcher={match[1]} needs {match[2]}, which `make env-sweeps` installs"
     if match := _UNKNOWN_OPTION.match(lines[0]):
         group, _, option = match[1].rpartition("/")
         has = f"; it has: {', '.join(options(group))}" if options(group) else ""

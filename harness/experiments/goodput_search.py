@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from harness.assembly.reading import SettingsError, bounded, read
 from harness.assembly.settings import LARGEST_FACTOR
-from harness.experiments.beforehand import require_requests, require_worlds
+from harness.experiments.beforehand import require_alone, require_requests, require_worlds
 from harness.experiments.campaign import Campaign, OutputSettings, tell
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
@@ -42,6 +42,7 @@ async def search_rates(job: Job, axes: tuple[Axes, ...], output: OutputSettings)
     preparer = Preparer(tell, job.user)
     first = preparer.prepare(job.compose({**axes[0], "load.rate_scale": settings.start}))
     tries: _Measured | _Simulated
+    require_alone(job, [first])
     require_requests([first])
     if first.settings.device.simulated:
         require_worlds([first], None)

@@ -1,6 +1,7 @@
 """What one job of the command does, by the experiment's `kind`."""
 
 import asyncio
+import contextlib
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, bounded, read
 from harness.experiments import compose
-from harness.experiments.beforehand import require_reference, require_requests, require_worlds
+from harness.experiments.beforehand import require_alone, require_reference, require_requests, require_worlds
 from harness.experiments.campaign import Campaign, OutputSettings, require_writable, tell
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
@@ -20,6 +21,7 @@ from harness.experiments.real_servers import run_real_servers
 from harness.experiments.reference_check import run_reference
 from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
+from harness.experiments.simulated_store import locked
 from harness.experiments.write_tables import write_tables
 
 ROOT_KEYS = {"kind", "cells", "reference", "pauses", "search", "output", "experiment", *compose.NAMED_GROUPS}
@@ -42,6 +44,8 @@ def run_job(job: Job) -> int:
     if kind not in KINDS:
         raise SettingsError(f"experiment={job.config['experiment']}: kind must be one of {', '.join(KINDS)}")
     axes = expand(without_user_axes(read_cells(job.config.get("cells")), job.user))
+    if job.side_by_side and kind in MEASURED:
+        raise SettingsError(f"kind={kind} is measured, and must run alone: use hydra/launcher=basic")
     output = read(OutputSettings, job.config["output"], "output")
     require_writable(Path(output.results))
     return KINDS[kind](job, axes, output)
@@ -51,13 +55,13 @@ def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) ->
     """Points whose rates the experiment file gives."""
     points = _chosen(Preparer(tell, job.user).prepare_all(job, axes), output.only)
     require_reference(points, job.config.get("reference"), job.user, Path(output.results))
+    require_alone(job, points)
     require_requests(points)
     simulated = [ready for ready in points if ready.settings.device.simulated]
     status = _simulate(job, simulated, output) if simulated else 0
     if len(simulated) < len(points) and status != INTERRUPTED_STATUS:
         status = max(status, _measure([ready for ready in points if not ready.settings.device.simulated], output))
-    _tables(job, output)
-    return status
+    return max(status, _tables(job, output))
 
 
 def _measure(points: Sequence[Prepared], output: OutputSettings) -> int:
@@ -93,7 +97,7 @@ def _chosen(points: list[Prepared], only: str | None) -> list[Prepared]:
 def run_search(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """Points at rates a search picks, one search per cell."""
     status = asyncio.run(search_rates(job, axes, output))
-    _tables(job, output)
+    status = max(status, _tables(job, output))
     table = Path(output.results) / "tables" / f"{job.config['experiment']}_max_goodput.csv"
     for sentence in goodput_sentences(table) if table.is_file() else ():
         tell(sentence)
@@ -108,10 +112,22 @@ def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     return pause_points.run_pauses(job, axes, output)
 
 
-def _tables(job: Job, output: OutputSettings) -> None:
-    for path in write_tables(Path(output.results), job.config["experiment"], job.config.get("reference"), tell):
-        tell(f"wrote {path}")
+def _tables(job: Job, output: OutputSettings) -> int:
+    """Rewrite the experiment's tables; one job at a time, so that none writes fewer points than are there."""
+    results, experiment = Path(output.results), job.config["experiment"]
+    raw = results / "raw" / experiment
+    try:
+        with locked(raw) if raw.is_dir() else contextlib.nullcontext():
+            for path in write_tables(results, experiment, job.config.get("reference"), tell):
+                tell(f"wrote {path}")
+    except OSError as error:
+        tell(f"the tables could not be written: {error}; once there is room, the same command writes them")
+        return 1
+    return 0
 
+
+MEASURED = ("pauses", "real_servers")
+"""Kinds whose points are always measured."""
 
 KINDS: Mapping[str, Callable[[Job, tuple[Axes, ...], OutputSettings], int]] = {
     "rate_points": run_rate_points,
