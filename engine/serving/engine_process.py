@@ -78,6 +78,11 @@ class OpenRequest:
         assert isinstance(item, Sent)
         return item
 
+    def unclaimed(self) -> list[str]:
+        """Tickets that came and that nobody took."""
+        left = [self._received.get_nowait() for _ in range(self._received.qsize())]
+        return [item.ticket for item in left if isinstance(item, Sent)]
+
     async def _item(self) -> Token | Sent:
         item = await self._received.get()
         if isinstance(item, ApiError):
@@ -205,8 +210,12 @@ class EngineProcess:
     def close(self, request_id: str) -> None:
         """The client has its answer, or left: an unfinished request is cancelled. Unknown ids are ignored."""
         request = self._open.pop(request_id, None)
-        if request is not None and not request.over:
+        if request is None:
+            return
+        if not request.over:
             self._send({"kind": "cancel", "request_id": request_id})
+        for ticket in request.unclaimed():
+            self._on_unclaimed(ticket)
 
     async def snapshot(self, reset: bool = False) -> Snapshot:
         """Counters and state; reset: the counters start anew after it. Raises EngineError when there is no answer."""

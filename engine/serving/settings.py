@@ -7,11 +7,18 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from engine.core.command_line import OneSentenceParser
 
-Settings = TypeVar("Settings", "EngineSettings", "ServerSettings")
+
+class SettingsClass(Protocol):
+    """A dataclass whose fields are made by `setting`."""
+
+    __dataclass_fields__: ClassVar[dict[str, "dataclasses.Field[Any]"]]
+
+
+Settings = TypeVar("Settings", bound=SettingsClass)
 
 
 class SettingsError(Exception):
@@ -80,24 +87,34 @@ class ServerSettings:
 
 def parse_command_line(arguments: Sequence[str] | None = None) -> tuple[EngineSettings, ServerSettings]:
     """Both settings from flags (`--kv-blocks 4096`). A wrong flag ends the process: one sentence, exit code 2."""
-    parser = OneSentenceParser(
-        prog="python -m engine.serving.server",
-        description="OpenAI-compatible server over the FlowPrefill engine.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        allow_abbrev=False,
-    )
-    for group, kind in (("engine", EngineSettings), ("server", ServerSettings)):
-        _add_flags(parser.add_argument_group(group), kind)
+    description = "OpenAI-compatible server over the FlowPrefill engine."
+    parser = parser_of("engine.serving.server", description, {"engine": EngineSettings, "server": ServerSettings})
     given = vars(parser.parse_args(arguments))
     try:
-        return from_mapping(EngineSettings, _part(EngineSettings, given)), from_mapping(
-            ServerSettings, _part(ServerSettings, given)
-        )
+        return part(EngineSettings, given), part(ServerSettings, given)
     except SettingsError as error:
         parser.error(str(error))
 
 
-def flags(settings: EngineSettings | ServerSettings) -> list[str]:
+def parser_of(module: str, description: str, groups: Mapping[str, type[SettingsClass]]) -> OneSentenceParser:
+    """A parser with a flag for each setting of each group."""
+    parser = OneSentenceParser(
+        prog=f"python -m {module}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    for group, kind in groups.items():
+        _add_flags(parser.add_argument_group(group), kind)
+    return parser
+
+
+def part(kind: type[Settings], given: Mapping[str, object]) -> Settings:
+    """Settings of one kind out of what a parser of several gave. Raises SettingsError."""
+    return from_mapping(kind, {each.name: given[each.name] for each in dataclasses.fields(kind)})
+
+
+def flags(settings: SettingsClass) -> list[str]:
     """The command-line flags that give these settings; those at their default are left out."""
     found: list[str] = []
     for each in dataclasses.fields(settings):
@@ -153,7 +170,3 @@ def _add_flags(group: Any, kind: type) -> None:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _part(kind: type, given: Mapping[str, object]) -> dict[str, object]:
-    return {each.name: given[each.name] for each in dataclasses.fields(kind)}
