@@ -55,6 +55,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except ApiError as error:
         return _reply(error)
+    except ConnectionError:
+        raise  # the client left between two writes: aiohttp ends the connection, nobody is to be told
     except web.HTTPRequestEntityTooLarge:
         return _reply(ApiError(413, f"the body is larger than the limit of {request.client_max_size} bytes"))
     except web.RequestPayloadError:

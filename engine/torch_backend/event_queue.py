@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 
-from engine.core.events import Event, event_order
+from engine.core.events import Arrival, Cancelled, Event, event_order
 
 
 class EventQueue:
@@ -20,9 +20,18 @@ class EventQueue:
         with self._changed:
             if self._closed:
                 return
+            if isinstance(event, Cancelled):
+                event = self._after_its_arrival(event)
             self._pending.append(replace(event, event_seq=self._next_seq))
             self._next_seq += 1
             self._changed.notify()
+
+    def _after_its_arrival(self, event: Cancelled) -> Cancelled:
+        """No request ends before it came, whatever a clock says that was set back."""
+        for other in self._pending:
+            if isinstance(other, Arrival) and other.request.request_id == event.request_id:
+                return replace(event, at_ns=max(event.at_ns, other.at_ns + 1))
+        return event
 
     def wait(self) -> list[Event]:
         """Block until something happened; all that is pending, in `event_order`. Empty = closed and drained."""

@@ -227,6 +227,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         ("A", "B+A", "A"),
     ),
     Scenario(
+        "e02 an urgent prompt preempts a running chunk, which then goes on",
+        SlackEDF,
+        lambda: ChunkBatching(500),
+        (A_LONG, Until("A"), arrive(Prompt("B", SHORT, 100.0))),
+        ("A", "B", "~A", "A"),
+    ),
+    Scenario(
         "chunked prefill in order of arrival packs the last chunk with the next prompt",
         lambda: NonPreemptive(FCFS()),
         lambda: ChunkBatching(400),

@@ -20,6 +20,16 @@ def test_all_pending_come_in_one_sorted_list_with_numbers_in_order_of_put() -> N
     ]
 
 
+def test_a_cancellation_comes_after_its_arrival_even_when_the_clock_was_set_back() -> None:
+    queue = EventQueue()
+    queue.put(Arrival(5, 0, Request("a", 0, 5, 3)))
+    queue.put(Cancelled(2, 0, "a"))
+    queue.put(Cancelled(3, 0, "b"))
+    assert [(type(e).__name__, e.at_ns) for e in queue.wait()] == [("Cancelled", 3), ("Arrival", 5), ("Cancelled", 6)]
+    queue.put(Cancelled(4, 0, "a"))
+    assert queue.wait()[0].at_ns == 4
+
+
 def test_wait_blocks_until_another_thread_puts() -> None:
     queue = EventQueue()
     taken: list[object] = []
