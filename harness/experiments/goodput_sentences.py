@@ -10,10 +10,12 @@ WORDS = {"": "", "below_lowest": "below ", "above_highest": "at least "}
 def goodput_sentences(table: Path) -> list[str]:
     """One per series: its max goodput, and up to which rate even its worst class keeps the target."""
     with table.open(newline="", encoding="utf-8") as file:
-        return [_sentence(row) for row in csv.DictReader(file) if row["max_goodput_rate_scale"]]
+        return [_sentence(row) for row in csv.DictReader(file)]
 
 
 def _sentence(row: Mapping[str, str]) -> str:
+    if not row["max_goodput_rate_scale"]:
+        return f"{row['series']}: no max goodput, since none of its {row['points_left_out']} points is VALID"
     text = f"{row['series']}: max goodput {_rate(row, 'max_goodput')}"
     # A trace without classes has one, without a name.
     if row["worst_class"] in ("", "unnamed"):

@@ -9,7 +9,7 @@ ROW = {
     "series": "External server", "max_goodput_bound": "", "max_goodput_rate_scale": "2.13", "max_goodput_rps": "4.26",
     "worst_class": "search", "worst_class_requests": "12", "worst_class_few_requests": "true",
     "max_goodput_worst_class_bound": "below_lowest", "max_goodput_worst_class_rate_scale": "0.5",
-    "max_goodput_worst_class_rps": "1",
+    "max_goodput_worst_class_rps": "1", "points_left_out": "0",
 }  # fmt: skip
 
 
@@ -35,5 +35,7 @@ def test_a_trace_without_classes_has_no_worst_one(tmp_path: Path) -> None:
     ]
 
 
-def test_without_a_valid_point_nothing_is_said(tmp_path: Path) -> None:
-    assert said(tmp_path, max_goodput_rate_scale="") == []
+def test_without_a_valid_point_that_is_said(tmp_path: Path) -> None:
+    assert said(tmp_path, max_goodput_rate_scale="", points_left_out="3") == [
+        "External server: no max goodput, since none of its 3 points is VALID"
+    ]
