@@ -94,11 +94,12 @@ def _kernels(
 ) -> Iterator[Callable[[], None]]:
     """What each operator of the plan runs, in its order."""
     by_rows = model.row_kernels()
+    lengths = [model.lengths_of(planned.spans) for planned in plan.layer]
     yield partial(model.embedding, state)
     for layer in range(plan.layers):
-        for planned in plan.layer:
+        for planned, its_lengths in zip(plan.layer, lengths, strict=True):
             if planned.kind == "attention":
-                yield partial(model.attention, layer, state, planned.spans)
+                yield partial(model.attention, layer, state, planned.spans, its_lengths)
             else:
                 yield partial(by_rows[planned.kind], layer, state, planned.first_row, planned.stop_row)
     if plan.last:

@@ -7,6 +7,7 @@ import torch
 
 from engine.model.catalogue import SHAPES, shape_folder
 from engine.model.shape import LLAMA, QWEN2, QWEN3, QWEN3_MOE, ModelLoadError, read_shape
+from engine.torch_backend.attention_choice import choose_attention
 from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.models.qwen2 import Qwen2
@@ -28,6 +29,7 @@ def load_model(
     seed: int = 0,
     shard: Shard = WHOLE,
     all_reduce: Callable[[torch.Tensor], None] | None = None,
+    attention: str = "auto",
 ) -> Decoder:
     """A model ready to run.
 
@@ -35,19 +37,21 @@ def load_model(
     dtype: "float32", "bfloat16" or "float16"; None = what the config names.
     dummy: random weights by `seed` for a folder too; only its config.json is read.
     shard: the part of the model this process computes; with more than one rank, all_reduce sums over them.
+    attention: the kernel, one of `ATTENTIONS`.
     Raises ModelLoadError with one sentence for anything the user can mend.
     """
     folder = shape_folder(name_or_folder)
     shape = read_shape(folder)
     part = shard.shape(shape)
     place, number_type = _device(device), torch_dtype(dtype or shape.dtype)
+    kernel = choose_attention(attention, part, place, number_type)
     source: WeightSource
     if dummy or folder.parent == SHAPES:
         source = RandomWeights(seed, place, number_type, shard)
     else:
         source = SafetensorsFolder(folder, place, number_type, shard)
     with torch.no_grad():
-        return DECODERS[shape.architecture](part, fill(shape, source), all_reduce)
+        return DECODERS[shape.architecture](part, fill(shape, source), all_reduce, kernel)
 
 
 def _device(name: str) -> torch.device:

@@ -10,7 +10,7 @@ from torch.nn.functional import rms_norm, silu
 
 from engine.model.granularity import Span
 from engine.model.shape import ModelShape
-from engine.torch_backend.attention import attend
+from engine.torch_backend.attention_kernels import AttentionKernel, Lengths, Sdpa
 from engine.torch_backend.models.rope import rope_tables, rotate_into
 from engine.torch_backend.models.weights import DecoderWeights, LayerWeights
 from engine.torch_backend.task_state import TaskState
@@ -27,13 +27,19 @@ class Decoder:
 
     shape: of what these weights hold: of one rank its part (`Shard.shape`).
     all_reduce: sums a tensor over the ranks of a tensor-parallel group, in place; None = one rank has everything.
+    attention: the kernel that computes attention; None = sdpa.
     Run the operators inside `torch.inference_mode()`.
     """
 
     def __init__(
-        self, shape: ModelShape, weights: DecoderWeights, all_reduce: Callable[[torch.Tensor], None] | None = None
+        self,
+        shape: ModelShape,
+        weights: DecoderWeights,
+        all_reduce: Callable[[torch.Tensor], None] | None = None,
+        attention: AttentionKernel | None = None,
     ) -> None:
         self.shape = shape
+        self.attention_kernel = attention or Sdpa()
         self.device = weights.embedding.device
         self.dtype = weights.embedding.dtype
         self.rope = rope_tables(shape, self.device, self.dtype)
@@ -90,12 +96,20 @@ class Decoder:
         """What is done to queries and keys [rows, heads, head_dim] before they are rotated: here nothing."""
         return q, k
 
-    def attention(self, layer: int, state: TaskState, spans: tuple[Span, ...]) -> None:
-        """Attention of query rows first..stop of each segment named; the result replaces the queries."""
-        for segment, first, stop in spans:
-            keys, values = state.cache.read(layer, segment.request_id, segment.context_tokens + stop)
-            rows = state.queries[segment.first_row + first : segment.first_row + stop]
-            rows.copy_(attend(rows, keys, values))
+    def lengths_of(self, spans: tuple[Span, ...]) -> Lengths:
+        """What `attention` needs to know of its spans; made once a task, so that no layer waits for a device."""
+        return Lengths.of(spans, self.device if spans and self.attention_kernel.joins else None)
+
+    def attention(self, layer: int, state: TaskState, spans: tuple[Span, ...], lengths: Lengths) -> None:
+        """Attention of query rows first..stop of each segment named; the result replaces the queries.
+
+        The rows follow each other. lengths: those of the spans.
+        """
+        read = (
+            state.cache.read(layer, segment.request_id, segment.context_tokens + stop) for segment, _, stop in spans
+        )
+        start = spans[0][0].first_row + spans[0][1]
+        self.attention_kernel(state.queries[start : start + sum(lengths.rows)], read, lengths)
 
     def o_proj(self, layer: int, state: TaskState, start: int, stop: int) -> None:
         """Output projection, added to the residual stream."""
