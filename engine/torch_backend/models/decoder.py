@@ -11,8 +11,9 @@ from torch.nn.functional import rms_norm, silu
 from engine.model.granularity import Span
 from engine.model.shape import ModelShape
 from engine.torch_backend.attention_kernels import AttentionKernel, Lengths, Sdpa
+from engine.torch_backend.models.matrix import Matrix
 from engine.torch_backend.models.rope import rope_tables, rotate_into
-from engine.torch_backend.models.weights import DecoderWeights, LayerWeights
+from engine.torch_backend.models.weights import DecoderWeights, LayerWeights, Mlp
 from engine.torch_backend.task_state import TaskState
 
 CPU_ROWS_AT_ONCE = 512
@@ -68,7 +69,7 @@ class Decoder:
         keys, values = state.cache.keys[layer], state.cache.values[layer]
         for low, high in self._pieces(start, stop):
             normed = rms_norm(state.hidden[low:high], self._norm_size, weights.input_norm, shape.norm_eps)
-            qkv = self.project(weights, normed).view(high - low, -1, shape.head_dim)
+            qkv = weights.qkv.times(normed).view(high - low, -1, shape.head_dim)
             q, k, v = torch.split(qkv, [shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
             q, k = self.norm_heads(weights, q, k)
             cos, sin = state.cos[low:high], state.sin[low:high]
@@ -82,10 +83,6 @@ class Decoder:
                 rotate_into(k, cos, sin, rotated)
                 keys.index_copy_(0, slots, rotated)
                 values.index_copy_(0, slots, v)
-
-    def project(self, weights: LayerWeights, normed: torch.Tensor) -> torch.Tensor:
-        """The q k v projection: normed [rows, hidden] -> [rows, (heads + 2 x kv_heads) x head_dim]."""
-        return torch.mm(normed, weights.qkv.t())
 
     def norm_heads(
         self,
@@ -119,14 +116,17 @@ class Decoder:
     def gate_up_proj(self, layer: int, state: TaskState, start: int, stop: int) -> None:
         """Norm, gate and up projections, silu(gate) x up."""
         weights = self._weights.layers[layer]
+        assert isinstance(weights.mlp, Mlp)
         for low, high in self._pieces(start, stop):
             normed = rms_norm(state.hidden[low:high], self._norm_size, weights.post_norm, self.shape.norm_eps)
-            gate, up = torch.mm(normed, weights.gate_up.t()).chunk(2, dim=1)
+            gate, up = weights.mlp.gate_up.times(normed).chunk(2, dim=1)
             torch.mul(silu(gate, inplace=True), up, out=state.middle[low:high])
 
     def down_proj(self, layer: int, state: TaskState, start: int, stop: int) -> None:
         """Down projection, added to the residual stream."""
-        self.add_product(state.hidden[start:stop], state.middle[start:stop], self._weights.layers[layer].down)
+        mlp = self._weights.layers[layer].mlp
+        assert isinstance(mlp, Mlp)
+        self.add_product(state.hidden[start:stop], state.middle[start:stop], mlp.down)
 
     def head(self, state: TaskState) -> None:
         """Final norm and head on the last rows only: state.logits [sequences that end their prompt, vocabulary]."""
@@ -134,12 +134,12 @@ class Decoder:
         normed = rms_norm(last, self._norm_size, self._weights.norm, self.shape.norm_eps)
         state.logits = torch.mm(normed, self._weights.head.t()).float()
 
-    def add_product(self, hidden: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> None:
-        """Add rows [n, inner] times weight [out, inner] to hidden [n, out], over all ranks."""
+    def add_product(self, hidden: torch.Tensor, rows: torch.Tensor, weight: Matrix) -> None:
+        """Add rows [n, in] times the weight to hidden [n, out], over all ranks."""
         if self._all_reduce is None:
-            hidden.addmm_(rows, weight.t())
+            weight.add_to(hidden, rows)
         else:
-            self.add_partial(hidden, torch.mm(rows, weight.t()))
+            self.add_partial(hidden, weight.times(rows))
 
     def add_partial(self, hidden: torch.Tensor, partial: torch.Tensor) -> None:
         """Add this rank's share of a sum, together with that of the other ranks."""

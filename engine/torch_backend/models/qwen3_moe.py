@@ -7,6 +7,7 @@ from torch.nn.functional import rms_norm
 from engine.torch_backend.models.decoder import RowKernel
 from engine.torch_backend.models.experts import route, run_experts
 from engine.torch_backend.models.qwen3 import Qwen3
+from engine.torch_backend.models.weights import Experts
 from engine.torch_backend.task_state import TaskState
 
 
@@ -20,22 +21,23 @@ class Qwen3Moe(Qwen3):
     def router(self, layer: int, state: TaskState, start: int, stop: int) -> None:
         """Norm, and the choice of experts."""
         shape, weights = self.shape, self._weights.layers[layer]
-        assert weights.router is not None
+        assert isinstance(weights.mlp, Experts)
         for low, high in self._pieces(start, stop):
             normed = rms_norm(state.hidden[low:high], self._norm_size, weights.post_norm, shape.norm_eps)
             state.middle[low:high].copy_(normed)
-            shares, chosen = route(normed, weights.router, shape.experts_per_token, shape.normalized_experts)
+            shares, chosen = route(normed, weights.mlp.router, shape.experts_per_token, shape.normalized_experts)
             state.expert_weights[low:high].copy_(shares)
             state.experts[low:high].copy_(chosen)
 
     def experts(self, layer: int, state: TaskState, start: int, stop: int) -> None:
         """What the chosen experts make of their rows, added to the residual stream."""
-        weights = self._weights.layers[layer]
+        experts = self._weights.layers[layer].mlp
+        assert isinstance(experts, Experts)
         made = run_experts(
             state.middle[start:stop],
             state.expert_weights[start:stop],
             state.experts[start:stop],
-            weights.gate_up,
-            weights.down,
+            experts.gate_up,
+            experts.down,
         )
         self.add_partial(state.hidden[start:stop], made)

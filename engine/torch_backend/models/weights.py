@@ -6,28 +6,42 @@ from dataclasses import dataclass
 import torch
 
 from engine.model.shape import ModelShape
+from engine.torch_backend.models.matrix import Matrix, matrix
 from engine.torch_backend.models.tensors import HEAD, NORM, TensorSpec, list_layer, list_tensors
 from engine.torch_backend.models.weight_sources import WeightSource
 
 
 @dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One layer. Matrices are [out, in]; qkv stacks q, k and v; gate_up stacks gate and up.
+class Mlp:
+    """The dense half of a layer; gate_up stacks gate and up: [2 x inner, hidden] and [hidden, inner]."""
 
-    gate_up, down: of a mixture of experts [experts, out, in].
-    qkv_bias, q_norm, k_norm, router ([experts, hidden]): None where the architecture has none.
+    gate_up: Matrix
+    down: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts. router: [experts, hidden]; gate_up, down: as of `Mlp`, [experts, out, in]."""
+
+    router: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One layer. qkv stacks q, k and v, with their bias where the architecture has one.
+
+    q_norm, k_norm: None where the architecture has none.
     """
 
     input_norm: torch.Tensor
-    qkv: torch.Tensor
-    o: torch.Tensor
+    qkv: Matrix
+    o: Matrix
     post_norm: torch.Tensor
-    gate_up: torch.Tensor
-    down: torch.Tensor
-    qkv_bias: torch.Tensor | None = None
+    mlp: Mlp | Experts
     q_norm: torch.Tensor | None = None
     k_norm: torch.Tensor | None = None
-    router: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +75,22 @@ def _layer(shape: ModelShape, source: WeightSource, specs: Iterator[TensorSpec])
     def optional(name: str) -> torch.Tensor | None:
         return taken.pop(name, None)
 
-    if shape.experts:
-        gate_up, down = _experts(shape.experts, taken)
-    else:
-        gate_up, down = fused("mlp.gate_proj.weight", "mlp.up_proj.weight"), taken["mlp.down_proj.weight"]
+    def mlp() -> Mlp | Experts:
+        if shape.experts:
+            return Experts(taken.pop("mlp.gate.weight"), *_experts(shape.experts, taken))
+        return Mlp(
+            matrix(fused("mlp.gate_proj.weight", "mlp.up_proj.weight")), matrix(taken.pop("mlp.down_proj.weight"))
+        )
+
+    bias = fused(*(f"self_attn.{part}_proj.bias" for part in "qkv")) if shape.qkv_bias else None
     return LayerWeights(
         input_norm=taken["input_layernorm.weight"],
-        qkv=fused(*(f"self_attn.{part}_proj.weight" for part in "qkv")),
-        o=taken["self_attn.o_proj.weight"],
+        qkv=matrix(fused(*(f"self_attn.{part}_proj.weight" for part in "qkv")), bias),
+        o=matrix(taken.pop("self_attn.o_proj.weight")),
         post_norm=taken["post_attention_layernorm.weight"],
-        gate_up=gate_up,
-        down=down,
-        qkv_bias=fused(*(f"self_attn.{part}_proj.bias" for part in "qkv")) if shape.qkv_bias else None,
+        mlp=mlp(),
         q_norm=optional("self_attn.q_norm.weight"),
         k_norm=optional("self_attn.k_norm.weight"),
-        router=optional("mlp.gate.weight"),
     )
 
 
