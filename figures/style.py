@@ -42,6 +42,10 @@ FIXED: dict[str, SeriesStyle] = {
     "EDF (operator)": SeriesStyle("#8A7000", "h", DASH_DOT_DOT, "++"),
     "SRPT (operator)": SeriesStyle("#777777", "8", DASHED, "oo"),
     "Restart (S-EDF)": SeriesStyle("#5B3A29", "*", DOTTED, "**"),
+    "vLLM (FCFS)": SeriesStyle("#882255", "^", DASHED, "//"),
+    "vLLM (priority)": SeriesStyle("#882255", "X", SOLID, "xx"),
+    "SGLang (FCFS)": SeriesStyle("#44AA99", "v", DOTTED, ".."),
+    "SGLang (priority)": SeriesStyle("#44AA99", "P", DASH_DOT, "++"),
     "External server": SeriesStyle("#000000", "p", SOLID, "--"),
 }
 """Series by name; a bracket that only repeats the default is dropped first (see `_plain_name`)."""
