@@ -23,6 +23,7 @@ class ChannelClient:
         self.sent = 0
         self.ended: Counter[str] = Counter()
         self.outcome: dict[str, str] = {}
+        self.left: set[str] = set()
         self._lock = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -55,6 +56,7 @@ class ChannelClient:
             if self.open.pop(request_id, None) is None:
                 return
             self.ended["cancelled"] += 1
+            self.left.add(request_id)
         self.channel.send({"kind": "cancel", "request_id": request_id})
 
     def wait(self) -> None:

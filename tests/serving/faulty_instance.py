@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def put_faults_in() -> None:
-    attention, table_of, of, step = Decoder.attention, KVCache._table_of, LiveRequest.of, Driver.step
+    attention, table_of, of = Decoder.attention, KVCache._table_of, LiveRequest.of
 
     def faulty_attention(self: Decoder, layer: int, state: TaskState, spans: tuple[object, ...]) -> None:
         if layer == 1:
@@ -55,16 +55,22 @@ def put_faults_in() -> None:
             raise MemoryError("no room for a generator")
         return of(payload, device)
 
+    Decoder.attention = faulty_attention
+    KVCache._table_of = faulty_table_of
+    LiveRequest.of = staticmethod(faulty_of)
+    Driver.step = checked(Driver.step)
+
+
+def checked(step: Callable[[Driver, Sequence[Event]], None]) -> Callable[[Driver, Sequence[Event]], None]:
+    """The driver's step, with the ledgers' checks after it."""
+
     def checked_step(self: Driver, events: Sequence[Event]) -> None:
         step(self, events)
         self._scheduler.check()
         assert isinstance(self._executor, TorchExecutor)
         self._executor.check()
 
-    Decoder.attention = faulty_attention
-    KVCache._table_of = faulty_table_of
-    LiveRequest.of = staticmethod(faulty_of)
-    Driver.step = checked_step
+    return checked_step
 
 
 def broken() -> None:
