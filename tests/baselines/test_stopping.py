@@ -41,12 +41,13 @@ def test_twenty_starts_and_stops_leave_nothing(tmp_path: Path) -> None:
         assert len(members) == 3
         assert len({member.session for member in members}) == 2, "one child has left the session"
         assert (SHM / segment).exists()
+        assert (SHM / f"sem.{segment}-semaphore").exists()
         assert port_taken(server.port or 0)
         server.stop(grace_s=0.05)
         assert server.left_behind() == ()
         assert still_alive(members) == ()
         assert not port_taken(server.port or 0)
-        assert not (SHM / segment).exists()
+        assert list(SHM.glob(f"*{segment}*")) == []
         assert server._scratch is not None
         assert not server._scratch.exists()
 

@@ -1,8 +1,10 @@
 """A server that makes stopping hard: ignores SIGTERM, forks children that do, too, hides one of them, keeps a segment.
 
 Arguments: port, name of a shared memory segment. One child stays in the group; one leaves session and parent behind.
+A named semaphore (sem.NAME-semaphore) is kept, too, as vLLM and SGLang do.
 """
 
+import _multiprocessing
 import mmap
 import os
 import signal
@@ -23,6 +25,7 @@ def main(port: int, segment: str) -> None:
     path.write_bytes(b"\0" * 4096)
     with path.open("r+b") as file:
         kept = mmap.mmap(file.fileno(), 4096)
+    semaphore = _multiprocessing.SemLock(1, 1, 1, f"/{segment}-semaphore", False)  # type: ignore[attr-defined]
     if os.fork() == 0:
         linger()
     if os.fork() == 0:
@@ -34,6 +37,7 @@ def main(port: int, segment: str) -> None:
     with socket.create_server(("127.0.0.1", port)):
         print("up", flush=True)
         linger()
+    del semaphore
     kept.close()
 
 
