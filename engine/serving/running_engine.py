@@ -12,7 +12,6 @@ from typing import TextIO
 import torch
 
 from engine.model.granularity import Granularity, TileSettings
-from engine.model.shape import ModelLoadError
 from engine.scheduling.decision_log import DecisionLog
 from engine.scheduling.driver import Driver
 from engine.scheduling.predictors.polynomial import PrefillSample
@@ -21,6 +20,7 @@ from engine.serving.engine_state import EngineDescription
 from engine.serving.intake import ChannelSink, ForgettingEvents, Intake
 from engine.serving.kv_handover import SharedMemoryTransport
 from engine.serving.kv_segments import SegmentFolder
+from engine.serving.model_ranks import load_ranks
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.shared_scheduler import SharedScheduler
@@ -30,8 +30,8 @@ from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
 from engine.torch_backend.executor import TorchExecutor
 from engine.torch_backend.kv_cache import KVMemoryError
-from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.decoder import Decoder
+from engine.torch_backend.peers import Peers
 from engine.torch_backend.settings import ExecutorSettings
 
 LOG = logging.getLogger("engine")
@@ -66,11 +66,12 @@ def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[Runnin
     with ExitStack() as held:
         log_file = _open_log(settings, held)
         torch.set_num_threads(settings.threads)
-        model = _load(settings)
+        executing = _executor_settings(settings)
+        model, peers = held.enter_context(load_ranks(settings, executing, partial(_break, channel)))
         layers = model.shape.layers
         profile = read_timings(Path(settings.profile), layers) if settings.profile else None
         clock, events = MonotonicClock(), EventQueue()
-        executor = _executor(model, settings, clock, events)
+        executor = _executor(model, executing, clock, events, peers)
         held.callback(executor.close)
         max_context_tokens = min(
             settings.max_context_tokens, model.shape.max_positions, settings.kv_blocks * settings.block_tokens
@@ -109,6 +110,14 @@ def _tell_sent(channel: BlockingChannel, request_id: str, ticket: str) -> None:
         channel.send({"kind": "sent", "request_id": request_id, "ticket": ticket})
 
 
+def _break(channel: BlockingChannel, reason: str) -> None:
+    """The ranks cannot go on, and the executing thread may wait for one of them for ever: only the end is left."""
+    LOG.error("the engine broke: %s", reason)
+    with suppress(OSError):  # the server is gone: nobody to tell
+        channel.send({"kind": "died", "reason": reason})
+    os._exit(1)
+
+
 def _open_log(settings: EngineSettings, held: ExitStack) -> TextIO | None:
     if not settings.decision_log:
         return None
@@ -116,17 +125,6 @@ def _open_log(settings: EngineSettings, held: ExitStack) -> TextIO | None:
         return held.enter_context(Path(settings.decision_log).open("w", encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"--decision-log {settings.decision_log}: cannot be written ({error.strerror})") from error
-
-
-def _load(settings: EngineSettings) -> Decoder:
-    device = settings.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = None if settings.dtype == "auto" else settings.dtype
-    try:
-        return load_model(settings.model, device, dtype, settings.dummy_weights, settings.weights_seed)
-    except ModelLoadError as error:
-        raise SettingsError(str(error)) from error
 
 
 def _executor_settings(settings: EngineSettings) -> ExecutorSettings:
@@ -139,9 +137,11 @@ def _executor_settings(settings: EngineSettings) -> ExecutorSettings:
     )
 
 
-def _executor(model: Decoder, settings: EngineSettings, clock: MonotonicClock, events: EventQueue) -> TorchExecutor:
+def _executor(
+    model: Decoder, settings: ExecutorSettings, clock: MonotonicClock, events: EventQueue, peers: Peers | None
+) -> TorchExecutor:
     try:
-        return TorchExecutor(model, _executor_settings(settings), clock, events.put)
+        return TorchExecutor(model, settings, clock, events.put, peers)
     except KVMemoryError as error:
         raise SettingsError(f"--kv-blocks: {error}") from error
 

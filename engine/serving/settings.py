@@ -53,8 +53,13 @@ class EngineSettings:
     tile_tokens: int = setting(512, "granularity tile: token rows of one tile", least=1)
     batch_deadline: str = setting("earliest_live", "deadline a batch is ordered by: head or earliest_live")
     profile: str = setting("", "operator timings the predictor is fitted to (JSON); none: measured at the start")
+    tensor_parallel: int = setting(
+        1, "ranks each prefill is computed by: a process each, on a CUDA device each", least=1, most=64
+    )
     threads: int = setting(1, "torch threads on a CPU", least=1, most=1024)
-    engine_cpu: int | None = setting(None, "pin the engine process to this CPU", least=0)
+    engine_cpu: int | None = setting(
+        None, "pin the engine process to this CPU, further ranks to the next ones", least=0
+    )
     kv_blocks: int = setting(4096, "KV blocks in the pool", least=1, most=2**40)
     block_tokens: int = setting(16, "tokens of one KV block", least=1, most=2**20)
     max_context_tokens: int = setting(16384, "most tokens of a prompt and its output", least=2)

@@ -40,8 +40,15 @@ LOG = logging.getLogger("rank")
 
 
 def serve(connection: Connection, words_descriptor: int) -> int:
-    """Obey rank 0 until it says to leave. Returns the exit status; ends the process at once when rank 0 is gone."""
+    """Obey rank 0 until it says to leave. Returns the exit status: 0 told to leave, 2 refused, 1 rank 0 is gone."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        return _serve(connection, words_descriptor)
+    except (EOFError, ConnectionError):
+        return 1  # nobody to tell
+
+
+def _serve(connection: Connection, words_descriptor: int) -> int:
     join = connection.recv()
     assert isinstance(join, Join)
     inbox: queue.SimpleQueue[ToRank] = queue.SimpleQueue()

@@ -170,6 +170,8 @@ class RankGroup:
         predicted_ns: Callable[[Operator], int],
     ) -> bool:
         """One stretch on all ranks. Raises what broke on every rank alike; PeersLostError for anything else."""
+        if self._broken:
+            raise PeersLostError(self._broken)
         side = LeaderStop(self._words, self.ranks, gate)
         with self._changed:
             for rank in self._others:

@@ -104,7 +104,7 @@ def _check_joins(point: PointSettings) -> None:
     if point.device.simulated and point.system.backend != "engine":
         raise SettingsError(f"device={point.device.name} is simulated; it conflicts with system={point.system.name}")
     if point.model.tensor_parallel not in (None, 1) and not point.device.simulated:
-        raise SettingsError("model.tensor_parallel belongs to a simulated device: the engine runs on one")
+        raise SettingsError("model.tensor_parallel belongs to a simulated device: measured profiles are of one rank")
     if point.device.kind == "cpu" and point.model.dtype == "float16":
         raise SettingsError("model.dtype=float16 conflicts with device.kind=cpu: use float32")
     if point.workload.max_input >= point.model.max_context_tokens:
