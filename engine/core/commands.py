@@ -67,5 +67,12 @@ class Fail:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Something becomes urgent at this instant though nothing happens then. Answered by Woken, by the event source."""
+
+    at_ns: int
+
+
 ExecutorCommand = Start | Pause | Resume | Discard | ReleaseKV
-Command = ExecutorCommand | Reject | Fail
+Command = ExecutorCommand | Reject | Fail | Wake

@@ -91,7 +91,15 @@ class Arrival:
     request: Request
 
 
-Event = Completion | Preempted | Failed | Cancelled | KVReleased | SendAsked | Arrival
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """The instant of a Wake has come."""
+
+    at_ns: int
+    event_seq: int
+
+
+Event = Completion | Preempted | Failed | Cancelled | KVReleased | SendAsked | Arrival | Woken
 
 RANK: Final[dict[type, int]] = {
     Completion: 0,
@@ -101,6 +109,7 @@ RANK: Final[dict[type, int]] = {
     KVReleased: 4,
     SendAsked: 5,
     Arrival: 6,
+    Woken: 7,
 }
 
 

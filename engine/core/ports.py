@@ -17,11 +17,14 @@ class ItemState(StrEnum):
     WAITING = "waiting"
     EXECUTING = "executing"
     PREEMPTED = "preempted"
+    DECODE = "decode"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One thing that could execute next: a waiting request (or the rest of one), or a prefill task.
+    """One thing that could execute next: a waiting request (or the rest of one), a prefill task, or a decode step.
+
+    A decode step is shown only where steps have deadlines (SchedulerSettings.decode_order), and once it is urgent.
 
     key: identity among the live items: the seq of its first member.
     members: one request while waiting; the live members of the batch once it is a task.
@@ -145,4 +148,8 @@ class EventSource(Protocol):
 
     def wait(self) -> list[Event]:
         """Block until something happened; all that is due, in `event_order`. Empty = the source is closed."""
+        ...
+
+    def wake_at(self, at_ns: int) -> None:
+        """Let Woken happen at this instant, or as soon as possible after it."""
         ...

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
 from engine.core.batch import Sequence, Task, TaskKind
-from engine.core.commands import Command, Discard, Fail, Pause, Reject, ReleaseKV, Resume, Start
+from engine.core.commands import Command, Discard, Fail, Pause, Reject, ReleaseKV, Resume, Start, Wake
 from engine.core.events import (
     Arrival,
     Cancelled,
@@ -22,6 +22,7 @@ from engine.core.events import (
     Output,
     Preempted,
     SendAsked,
+    Woken,
 )
 from engine.core.request import Request
 from engine.core.slo import SLO
@@ -29,10 +30,10 @@ from engine.scheduling.scheduler import Scheduler
 
 VERSION: Final = 1
 _EVENTS: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (Completion, Preempted, Failed, Cancelled, KVReleased, SendAsked, Arrival)
+    kind.__name__: kind for kind in (Completion, Preempted, Failed, Cancelled, KVReleased, SendAsked, Arrival, Woken)
 }
 _COMMANDS: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (Start, Pause, Resume, Discard, ReleaseKV, Reject, Fail)
+    kind.__name__: kind for kind in (Start, Pause, Resume, Discard, ReleaseKV, Reject, Fail, Wake)
 }
 
 

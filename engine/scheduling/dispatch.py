@@ -6,9 +6,10 @@ from functools import partial
 from operator import attrgetter
 
 from engine.core.batch import Task, TaskKind
-from engine.core.commands import Pause, Resume, Start
+from engine.core.commands import Pause, Resume, Start, Wake
 from engine.core.ports import Batching, ItemState, OnPreempt, Plan, Policy, Predictor, Share, WorkItem
 from engine.core.request import HandOver, Request
+from engine.scheduling.decode_steps import KEY, DecodeSteps
 from engine.scheduling.execution_pool import (
     AskedPause,
     ExecutionPool,
@@ -62,6 +63,8 @@ class Dispatch:
         self.kv = KVLedger(settings.kv_blocks, settings.block_tokens)
         self.activations = ActivationLedger(settings.activation_capacity_bytes)
         self.short_of_memory = False
+        self.steps = DecodeSteps(book, predictor, settings.decode_reserve, settings.max_decode_batch)
+        self._wake_at_ns: int | None = None
 
     def why_never(self, request: Request, context_tokens: int, now_ns: int) -> str:
         """Why the rest of the request can never run, however idle the engine: a sentence, or nothing."""
@@ -86,6 +89,38 @@ class Dispatch:
         if request.max_tokens > 1 and self._activation_bytes(decode_task(0, [last])) > capacity:
             return f"the activations of a decode step exceed the {capacity} bytes there are"
         return ""
+
+    def show_decode_step(self, now_ns: int) -> None:
+        """Where decode steps have deadlines, the next one is among the items once it is urgent."""
+        self._book.items.drop(KEY)
+        if self._settings.decode_order == "last" or self._executes_step:
+            return
+        step = self.steps.next(now_ns)
+        if step is not None and step.urgent_at_ns <= now_ns:
+            self._book.items.put(step.item)
+
+    def wake(self, plan: Plan | None, now_ns: int) -> Wake | None:
+        """An alarm for the instant a decode step becomes urgent, while a prefill executes that may be paused."""
+        executing = self._pool.executing_prefill
+        if self._settings.decode_order == "last" or executing is None or plan is None:
+            return None
+        step = self.steps.next(now_ns) if plan.preempt is not OnPreempt.NEVER else None
+        if step is None or step.urgent_at_ns <= now_ns or step.urgent_at_ns == self._wake_at_ns:
+            return None
+        self._wake_at_ns = step.urgent_at_ns
+        return Wake(step.urgent_at_ns)
+
+    def woken(self, at_ns: int) -> bool:
+        """Whether it is the alarm last asked for; others are out of date."""
+        if self._wake_at_ns is None or at_ns < self._wake_at_ns:
+            return False
+        self._wake_at_ns = None
+        return True
+
+    @property
+    def _executes_step(self) -> bool:
+        executing = self._pool.executing
+        return executing is not None and executing.task.kind is TaskKind.DECODE_STEP
 
     def carry_out(self, plan: Plan | None, now_ns: int) -> Pause | Resume | Start | None:
         """The one command of this decision. plan: None when there is no prefill work. No pause is outstanding."""
@@ -151,6 +186,8 @@ class Dispatch:
     def _run_prefill(self, order: c.Sequence[WorkItem], now_ns: int) -> Resume | Start | None:
         for place in self._runnable(order, now_ns, 0):
             item = order[place]
+            if item.state is ItemState.DECODE:
+                return self._start_decode_step(now_ns)
             if item.state is ItemState.PREEMPTED:
                 task = self._pool.by_key(item.key)
                 self._pool.resume(task, now_ns)
@@ -170,6 +207,10 @@ class Dispatch:
         fits = partial(self._fits, spare_bytes=spare_bytes)
         refused: WorkItem | None = None
         for place, item in enumerate(order):
+            if item.state is ItemState.DECODE:
+                if self._step_fits(spare_bytes):
+                    yield place
+                continue
             if item.state is not ItemState.WAITING:
                 yield place
                 continue
@@ -196,9 +237,19 @@ class Dispatch:
             return False
         return True
 
+    def _step_fits(self, spare_bytes: int) -> bool:
+        """Whether a step of at least one request does."""
+        task = decode_task(self._pool.next_task_id, self.steps.batch()[:1])
+        fits = self._activation_bytes(task) <= self.activations.free_bytes + spare_bytes
+        self.short_of_memory |= not fits
+        return fits
+
     def _start_decode_step(self, now_ns: int) -> Start | None:
-        most = self._settings.max_decode_batch
-        batch = [live for live, _ in zip(self._book.decoding.values(), range(most), strict=False)]
+        if self._settings.decode_order == "last":
+            most = self._settings.max_decode_batch
+            batch = [live for live, _ in zip(self._book.decoding.values(), range(most), strict=False)]
+        else:
+            batch = self.steps.batch()
         while batch:
             task = decode_task(self._pool.next_task_id, batch)
             if self._activation_bytes(task) <= self.activations.free_bytes:

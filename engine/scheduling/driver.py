@@ -5,7 +5,7 @@ import typing
 from typing import Protocol
 
 from engine.core.clock import Clock
-from engine.core.commands import Command, ExecutorCommand, Fail, Reject
+from engine.core.commands import Command, ExecutorCommand, Fail, Reject, Wake
 from engine.core.events import Completion, Event, Output
 from engine.core.ports import EventSource, Executor
 from engine.scheduling.scheduler import Scheduler
@@ -78,3 +78,5 @@ class Driver:
                 self._sink.rejected(command.request_id, command.reason, command.never)
             elif isinstance(command, Fail):
                 self._sink.failed(command.request_id, command.reason)
+            elif isinstance(command, Wake):
+                self._source.wake_at(command.at_ns)

@@ -12,6 +12,7 @@ from engine.core.events import (
     Output,
     Preempted,
     SendAsked,
+    Woken,
 )
 from engine.core.ports import ItemState, OnPreempt
 from engine.core.request import HandOver, Request
@@ -56,6 +57,8 @@ class EventMonitor:
                 self._kv_released(event)
             case SendAsked():
                 self._send(event, now_ns)
+            case Woken():
+                self.other_round_due |= self._dispatch.woken(event.at_ns)
             case Arrival():
                 self._arrive(event, now_ns)
 
@@ -100,6 +103,7 @@ class EventMonitor:
             self.counters.prefill_tokens += live.task.new_tokens
         else:
             self.counters.decode_tokens += live.task.new_tokens
+            self._dispatch.steps.last_step_ns = event.executed_ns
         self._end(live, event.at_ns)
         self.round_due = True
         outputs = {output.request_id: output for output in event.outputs}
@@ -109,7 +113,7 @@ class EventMonitor:
             elif prefill and not sequence.last:
                 self._wait_again(member, sequence.context_tokens + sequence.new_tokens, now_ns)
             else:
-                self._token(member, outputs.get(sequence.request_id))
+                self._token(member, outputs.get(sequence.request_id), event.at_ns)
 
     def _transferred(self, live: LiveTask, at_ns: int) -> None:
         """The KV has come or has left. Behind a send the blocks are free."""
@@ -119,14 +123,16 @@ class EventMonitor:
         if received and member.stand is not Stand.LEAVING:
             self.counters.kv_received += 1
             member.context_tokens = member.request.prompt_tokens
+            member.last_token_at_ns = at_ns
             self._book.move(member, Stand.DECODING)
             self.other_round_due = True
             return
         self.counters.kv_sent += not received
         self.over(member)
 
-    def _token(self, live: LiveRequest, output: Output | None) -> None:
+    def _token(self, live: LiveRequest, output: Output | None, at_ns: int) -> None:
         live.generated_tokens += 1
+        live.last_token_at_ns = at_ns
         if live.generated_tokens >= live.request.max_tokens or (output is not None and output.finish_reason):
             self.counters.completed_requests += 1
             self.over(live)

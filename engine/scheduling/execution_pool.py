@@ -170,7 +170,8 @@ class ExecutionPool:
             in_task = (Stand.EXECUTING, Stand.PREEMPTED, Stand.LEAVING, Stand.TRANSFERRING)
             if request.stand in in_task and request not in held:
                 raise BookError(f"{request.request.request_id} is {request.stand}, but in no task")
-        if len(self.book.items) != len(self.book.waiting) + sum(bool(t.members) for t in self.tasks if t.key >= 0):
+        shown = sum(item.state is not ItemState.DECODE for item in self.book.items.in_due_order)
+        if shown != len(self.book.waiting) + sum(bool(t.members) for t in self.tasks if t.key >= 0):
             raise BookError("items without work behind them")
 
     def _must_be_idle(self, task: Task) -> None:

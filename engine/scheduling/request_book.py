@@ -73,6 +73,7 @@ class LiveRequest:
     stand: Stand = Stand.WAITING
     context_tokens: int = 0
     generated_tokens: int = 0
+    last_token_at_ns: int = 0
 
     @property
     def ended(self) -> bool:

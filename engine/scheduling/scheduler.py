@@ -12,6 +12,7 @@ from engine.core.events import Event, event_order
 from engine.core.ports import Batching, Plan, Policy, Predictor, WorkItem
 from engine.core.record import EngineReport
 from engine.scheduling.counters import Counters
+from engine.scheduling.decode_steps import KEY
 from engine.scheduling.dispatch import Dispatch, PlanError
 from engine.scheduling.event_monitor import EventMonitor
 from engine.scheduling.execution_pool import ExecutionPool
@@ -145,6 +146,7 @@ class Scheduler:
         monitor.counters.arrival_to_decision_ns.extend(max(0, now_ns - at_ns) for at_ns in monitor.undecided_at_ns)
         monitor.undecided_at_ns.clear()
         plan: Plan | None = None
+        self._dispatch.show_decode_step(now_ns)
         if len(self._book.items):
             self._pool.refresh(now_ns)
             plan = self._policy.plan(self._view, now_ns)
@@ -157,3 +159,7 @@ class Scheduler:
         command = self._dispatch.carry_out(plan, now_ns)
         if command is not None:
             monitor.commands.append(command)
+        self._book.items.drop(KEY)
+        alarm = self._dispatch.wake(plan, now_ns)
+        if alarm is not None:
+            monitor.commands.append(alarm)

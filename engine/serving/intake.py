@@ -134,6 +134,10 @@ class ForgettingEvents:
         self._cancelled = [event.request_id for event in taken if isinstance(event, Cancelled)]
         return taken
 
+    def wake_at(self, at_ns: int) -> None:
+        """As the queue's."""
+        self._events.wake_at(at_ns)
+
 
 class ChannelSink:
     """Sends what requests get to the HTTP process, and forgets those that are over."""

@@ -1,7 +1,7 @@
 """When the scheduler sees what happened: at once, at the ticks of a poll, or before the next operator."""
 
 from engine.core.clock import seconds_to_ns
-from engine.core.events import Event, event_order
+from engine.core.events import Event, Woken, event_order
 from engine.simulation.clients import Clients
 from engine.simulation.event_heap import EventHeap
 from engine.simulation.executor import SimulatedExecutor
@@ -57,6 +57,10 @@ class SimulatedEvents:
             events += self._heap.take_until(seen_at_ns)  # some may have given up since, before they were seen
             events.sort(key=event_order)
         return events
+
+    def wake_at(self, at_ns: int) -> None:
+        """Something becomes urgent then."""
+        self._heap.put(Woken(at_ns, self._heap.number()))
 
     def _next_due_ns(self) -> int | None:
         pending_ns, sending_ns = self._heap.next_at_ns, self._clients.next_arrival_ns

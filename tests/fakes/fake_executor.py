@@ -21,6 +21,7 @@ from engine.core.events import (
     Output,
     Preempted,
     SendAsked,
+    Woken,
     event_order,
 )
 from engine.core.request import Request
@@ -102,6 +103,9 @@ class FakeExecutor:
             if event.event_seq not in self._withdrawn:
                 events.append(self._happened(event))
         return events
+
+    def wake_at(self, at_ns: int) -> None:
+        self._put(Woken(at_ns, 0))
 
     def arrive(self, request: Request) -> None:
         self._limits.setdefault(request.request_id, request.max_tokens)

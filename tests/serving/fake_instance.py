@@ -128,7 +128,7 @@ def main() -> int:
         return 2
     if arguments.once:
         try:
-            os.mkdir(f"{arguments.once}/{arguments.name}")
+            Path(arguments.once, arguments.name).mkdir()
         except FileExistsError:
             return 1
     folder = SegmentFolder(Path(json.loads(start[0]["settings"])["hand_over_folder"]))

@@ -190,7 +190,7 @@ def test_a_killed_proxy_leaves_no_instance_and_no_segment(tmp_path: Path) -> Non
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
-    status, output = run([*FAKE_PROXY, "--port", "0", *arguments])
+    status, output = run([*FAKE_PROXY, "--port", "0", *arguments], timeout_s=120)
     assert status == 2
     assert sentence in output
     assert "Traceback" not in output

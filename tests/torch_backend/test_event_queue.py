@@ -1,6 +1,6 @@
 import threading
 
-from engine.core.events import Arrival, Cancelled, Completion, KVReleased
+from engine.core.events import Arrival, Cancelled, Completion, KVReleased, Woken
 from engine.core.request import Request
 from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
@@ -77,3 +77,21 @@ def test_the_clock_never_goes_back() -> None:
     clock = MonotonicClock()
     stamps = [clock.now_ns() for _ in range(1000)]
     assert stamps == sorted(stamps)
+
+
+def test_an_alarm_wakes_who_waits() -> None:
+    queue, clock = EventQueue(), MonotonicClock()
+    at_ns = clock.now_ns() + 20_000_000
+    queue.wake_at(at_ns + 10**12)
+    queue.wake_at(at_ns)
+    (event,) = queue.wait()
+    assert isinstance(event, Woken)
+    assert (event.at_ns, clock.now_ns() >= at_ns) == (at_ns, True)
+
+
+def test_an_alarm_of_the_past_comes_at_once() -> None:
+    queue = EventQueue()
+    queue.wake_at(0)
+    assert [event.at_ns for event in queue.wait()] == [0]
+    queue.close()
+    assert queue.wait() == []
