@@ -46,8 +46,10 @@ PREDICTORS: Final[Mapping[str, Callable[[Timings], Predictor]]] = {
 }
 GRANULARITIES: Final = ("none", "layer", "half_layer", "operator", "tile")
 BATCH_DEADLINES: Final = ("earliest_live", "head")
+DECODE_ORDERS: Final = ("last", "by_deadline")
 DEVICES: Final = ("auto", "cpu", "cuda")
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
+ATTENTIONS: Final = ("auto", "sdpa", "torch_varlen", "flash_attn", "flashinfer")
 
 
 def check(settings: EngineSettings) -> None:
@@ -59,8 +61,10 @@ def check(settings: EngineSettings) -> None:
         ("--predictor", settings.predictor, PREDICTORS),
         ("--granularity", settings.granularity, GRANULARITIES),
         ("--batch-deadline", settings.batch_deadline, BATCH_DEADLINES),
+        ("--decode-order", settings.decode_order, DECODE_ORDERS),
         ("--device", settings.device, DEVICES),
         ("--dtype", settings.dtype, DTYPES),
+        ("--attention", settings.attention, ATTENTIONS),
     ):
         if value not in known:
             raise SettingsError(f"{flag}: there is no {value!r}; choose from {', '.join(known)}")

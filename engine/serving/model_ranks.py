@@ -30,7 +30,9 @@ def load_ranks(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = None if settings.dtype == "auto" else settings.dtype
-    choice = ModelChoice(settings.model, device, dtype, settings.dummy_weights, settings.weights_seed)
+    choice = ModelChoice(
+        settings.model, device, dtype, settings.dummy_weights, settings.weights_seed, settings.attention
+    )
     ranks = settings.tensor_parallel
     group: RankGroup | None = None
     try:
@@ -50,7 +52,9 @@ def load_ranks(
 
 
 def _load(choice: ModelChoice, device: str, shard: Shard, summed: Callable[[torch.Tensor], None] | None) -> Decoder:
-    return load_model(choice.name_or_folder, device, choice.dtype, choice.dummy, choice.seed, shard, summed)
+    return load_model(
+        choice.name_or_folder, device, choice.dtype, choice.dummy, choice.seed, shard, summed, choice.attention
+    )
 
 
 def _check(settings: EngineSettings, device: str) -> None:

@@ -42,6 +42,7 @@ class EngineSettings:
     weights_seed: int = setting(0, "seed of random weights", least=0, most=2**63 - 1)
     device: str = setting("auto", "auto, cpu or cuda; auto takes CUDA where torch finds it")
     dtype: str = setting("auto", "auto (what the model's config names), float32, bfloat16 or float16")
+    attention: str = setting("auto", "attention kernel: auto (the best that works), or its name; CPUs have sdpa only")
     policy: str = setting("s_edf", "order of prefills")
     batching: str = setting("slo_aware", "which waiting prefills start together")
     granularity: str = setting("operator", "where a prefill can stop")
@@ -65,6 +66,10 @@ class EngineSettings:
     max_context_tokens: int = setting(16384, "most tokens of a prompt and its output", least=2)
     max_preempted: int = setting(64, "most prefills preempted at one time", least=0)
     max_decode_batch: int = setting(256, "most requests of one decode step", least=1)
+    decode_order: str = setting("last", "decode steps run when no prefill can (last), or by their TBT (by_deadline)")
+    decode_reserve: float = setting(
+        0.25, "decode order by_deadline: share of its TBT SLO at which a step becomes urgent", least=0, most=1
+    )
     activation_bytes: int = setting(1 << 30, "memory that executing and preempted prefills may hold", least=1)
     watchdog_s: float = setting(
         30.0, "seconds one operator may take before /health says it hangs; 0: no limit", least=0

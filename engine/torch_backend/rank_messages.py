@@ -16,6 +16,7 @@ class ModelChoice:
     dtype: str | None
     dummy: bool
     seed: int
+    attention: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ class RankWorker:
             choice.seed,
             Shard(join.rank, join.ranks),
             all_reduce,
+            choice.attention,
         )
         model = self._model
         self._cache = KVCache(model.shape, settings.kv_blocks, settings.block_tokens, model.device, model.dtype)

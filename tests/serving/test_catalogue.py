@@ -13,6 +13,7 @@ from engine.model.granularity import Granularity
 from engine.scheduling.predictors.polynomial import PrefillSample
 from engine.scheduling.scheduler import Scheduler
 from engine.serving.catalogue import (
+    ATTENTIONS,
     BATCHINGS,
     GRANULARITIES,
     POLICIES,
@@ -24,6 +25,7 @@ from engine.serving.catalogue import (
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.timings import Timings, read_timings
+from engine.torch_backend import attention_choice
 from engine.torch_backend.profiling import profile
 
 LINEAR = Timings(2, tuple(PrefillSample(n, 0, n * 1e-3) for n in (16, 64, 256, 1024)))
@@ -55,6 +57,14 @@ def test_an_unknown_name_lists_those_known() -> None:
 
 def test_granularities_are_the_executors() -> None:
     assert set(GRANULARITIES) == set(Granularity)
+
+
+def test_attentions_are_those_the_engine_knows() -> None:
+    assert ATTENTIONS == attention_choice.ATTENTIONS
+    with pytest.raises(
+        SettingsError, match="--attention: there is no 'fast'; choose from auto, sdpa, torch_varlen, fla"
+    ):
+        check(EngineSettings(attention="fast"))
 
 
 def test_the_polynomial_is_fitted_to_the_timings() -> None:
