@@ -51,7 +51,9 @@ class FolderTokenizer:
 
     def encode(self, text: str, special_tokens: bool) -> list[int]:
         """Token ids of a text."""
-        return list(self._tokenizer.encode(text, add_special_tokens=special_tokens).ids)
+        # A batch of one: the library lets other threads run meanwhile only in batches.
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=special_tokens)
+        return list(encoding.ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of token ids."""

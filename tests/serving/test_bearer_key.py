@@ -81,3 +81,9 @@ def test_a_variable_without_a_key_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(VARIABLE, value)
     status, output = run([*FAKE, "--port", "0", "--api-key-env", VARIABLE])
     assert (status, output) == (2, f"server: --api-key-env names {VARIABLE}, which is not set\n")
+
+
+@pytest.mark.parametrize(("host", "told"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_a_server_that_is_open_to_everyone_says_so(host: str, told: bool) -> None:
+    _, output = run([*FAKE, "--port", "0", "--host", host, "--", "--refuse", "no engine today"])
+    assert (f"anyone who reaches {host} can use this server: --api-key-env is not set" in output) == told

@@ -96,6 +96,13 @@ def test_ten_million_tokens_are_too_large_and_the_others_do_not_wait(server: Ser
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == 413
 
 
+def test_a_long_text_is_refused_or_served_as_a_short_one(server: ServerProcess) -> None:
+    padded = {"prompt": [1, 2], "max_tokens": 2, "user": "x" * 1_000_000}
+    assert server.call("POST", "/v1/completions", padded)[1]["choices"][0]["token_ids"] == [100, 101]
+    status, body = server.complete("x" * 1_900_000)
+    assert (status, body["error"]["param"]) == (400, "prompt")
+
+
 @pytest.mark.parametrize(
     ("packed", "encoding", "status"),
     [
