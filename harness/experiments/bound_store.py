@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.experiments.simulated_store import DIGITS, locked
+from harness.experiments.locks import locked
+from harness.experiments.simulated_store import DIGITS
 from harness.measurement.bound import Bound
 from harness.measurement.store import StoreError
 from harness.measurement.table_file import write_whole

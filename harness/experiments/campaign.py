@@ -161,7 +161,7 @@ class Campaign:
         return point_folder(self._results, ready.settings.experiment, ready.point)
 
     def _finished(self, ready: Prepared) -> bool:
-        return not self._output.redo and point_state(self._folder(ready)) is PointState.FINISHED
+        return not self._output.redo and _stands(self._folder(ready))
 
     async def _one(self, ready: Prepared, folder: Path, place: str) -> Point | None:
         began_s = time.monotonic()
@@ -169,6 +169,8 @@ class Campaign:
         try:
             with exclusive(folder.with_name(f".{folder.name}.lock")):
                 async with machine_when_free(tell, self._interrupt.stop_sending, self._output.share_machine):
+                    if self._finished(ready):
+                        raise PointExistsError
                     measured = await self._measure(ready, folder)
             point = measured.point
             self._say(place, ready, _outcome(measured))
@@ -194,7 +196,7 @@ class Campaign:
 
     async def _measure(self, ready: Prepared, folder: Path) -> Measured:
         assert self._pool is not None
-        if self._output.redo and point_state(folder) is PointState.FINISHED:
+        if point_state(folder) is PointState.FINISHED:
             folder.rename(folder.with_name(f".{folder.name}.{time.time_ns()}.replaced"))
         try:
             return await measure(ready, folder, self._pool, self._cores, self._interrupt)
@@ -216,6 +218,16 @@ class Campaign:
     def _fail(self, place: str, ready: Prepared, reason: str) -> None:
         self.status = max(self.status, 1)
         tell(f"{place} {ready.point}: FAILED: {reason}")
+
+
+def _stands(folder: Path) -> bool:
+    """Whether the point there needs no rerun: it is whole, and its server survived it."""
+    if point_state(folder) is not PointState.FINISHED:
+        return False
+    try:
+        return read_point(folder).server_alive
+    except StoreError:  # of another format: told where it is read
+        return True
 
 
 def _outcome(measured: Measured) -> str:

@@ -16,12 +16,13 @@ from harness.experiments.cells import Axes, expand, read_cells, without_user_axe
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
 from harness.experiments.goodput_sentences import goodput_sentences
+from harness.experiments.leftovers import results_in_use
+from harness.experiments.locks import locked
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.real_servers import run_real_servers
 from harness.experiments.reference_check import run_reference
 from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
-from harness.experiments.simulated_store import locked
 from harness.experiments.write_tables import write_tables
 
 ROOT_KEYS = {"kind", "cells", "reference", "pauses", "search", "output", "experiment", *compose.NAMED_GROUPS}
@@ -48,7 +49,8 @@ def run_job(job: Job) -> int:
         raise SettingsError(f"kind={kind} is measured, and must run alone: use hydra/launcher=basic")
     output = read(OutputSettings, job.config["output"], "output")
     require_writable(Path(output.results))
-    return KINDS[kind](job, axes, output)
+    with results_in_use(Path(output.results)):
+        return KINDS[kind](job, axes, output)
 
 
 def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import tempfile
@@ -37,6 +38,51 @@ def exclusive(path: Path) -> Iterator[None]:
             # Only a holder removes the file; whoever opened it before gets a lock on a name that is gone, and finds
             # the point finished, or its writing refused.
             path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, and wait for it. The folder itself is locked, so that no lock file is left behind."""
+    with _open_lock(folder) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def in_use(folder: Path, when_alone: Callable[[], object]) -> Iterator[None]:
+    """Hold a folder as one of its users. when_alone: done first if nobody else is one, and while nobody can become one.
+
+    For a folder of its own: who waits to have it `locked` waits for its users.
+    """
+    with _open_lock(folder) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            when_alone()
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def _open_lock(folder: Path) -> Iterator[int]:
+    """What to lock for a folder: itself, or a file in it where the file system locks no folders (NFS)."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOTSUP):
+            raise
+        os.close(descriptor)
+        descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -5,16 +5,14 @@ day, so that the same seeds give the same bytes. `simulated_runs.json` says whic
 points. Both are written whole; two runs at once both survive.
 """
 
-import contextlib
-import fcntl
 import gzip
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.experiments.locks import locked
 from harness.measurement.store import StoreError
 from harness.measurement.table_file import write_whole
 
@@ -95,14 +93,3 @@ def _without(run: dict[str, Any], points: Mapping[str, SimulatedPoint]) -> dict[
 
 def _points_of(runs: list[dict[str, Any]], origin: Mapping[str, Any]) -> list[str]:
     return [point for run in runs if run.get("origin") == origin for point in run["points"]]
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: the folder itself is locked, so that no lock file is left behind."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -22,7 +23,7 @@ from harness.experiments.point_origin import describe
 from harness.experiments.prepare import Prepared
 from harness.experiments.servers import ServerFailedError, ServerPool
 from harness.experiments.write_tables import write_tables
-from harness.measurement.store import PROVENANCE, RECORDS, SETTINGS, PointState, point_state, write_point
+from harness.measurement.store import PROVENANCE, RECORDS, SETTINGS, PointState, point_state, read_point, write_point
 from harness.measurement.table_file import read_table
 from tests.experiments.points import measured, prepared, profile_text
 
@@ -156,6 +157,19 @@ def test_c56_a_truncated_point_is_redone(
     again = Runs()
     run(monkeypatch, tmp_path, points, again)
     assert again.rates == [2]
+
+
+def test_c56_a_point_whose_server_died_is_redone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    run(monkeypatch, tmp_path, points[:2], Runs())
+    folder = point_folder(tmp_path, "smoke", points[0].point)
+    shutil.rmtree(folder)
+    write_point(folder, replace(measured(points[0], met=3, missed=1), server_alive=False))
+    again = Runs()
+    assert run(monkeypatch, tmp_path, points[:2], again).status == 0
+    assert again.rates == [1]
+    assert read_point(folder).server_alive
 
 
 def test_c52_a_point_another_run_is_at_is_left_to_it(
