@@ -53,10 +53,12 @@ class Work:
     """What a predictor prices: the lengths, not their sum; the order of `lengths` carries no meaning.
 
     lengths: (new_tokens, context_tokens) of each sequence.
+    operators_done: the cursor of a partly executed task, in operators that are not split into tiles.
     """
 
     lengths: tuple[tuple[int, int], ...]
     kind: TaskKind = TaskKind.PREFILL
+    operators_done: int = 0
 
     @staticmethod
     def of(task: Task) -> "Work":

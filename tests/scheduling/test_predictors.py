@@ -4,6 +4,9 @@ import pytest
 
 from engine.core.batch import TaskKind, Work
 from engine.core.clock import NS_PER_S
+from engine.model.granularity import Granularity
+from engine.model.operators import plan_prefill
+from engine.model.shape import ModelShape
 from engine.scheduling.predictors.guarded import LONGEST_NS, GuardedPredictor
 from engine.scheduling.predictors.operator_sum import (
     OperatorCount,
@@ -13,6 +16,7 @@ from engine.scheduling.predictors.operator_sum import (
 )
 from engine.scheduling.predictors.polynomial import PolynomialPredictor, PrefillSample, fit
 from engine.scheduling.predictors.sampled_curve import RangeError
+from tests.model.tiny_shapes import DENSE, MOE, segments
 from tests.scheduling.rig import Rig, request
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -136,6 +140,27 @@ def test_a_decoder_of_six_layers() -> None:
     assert counts["attention"] == (6, True)
     assert counts["embedding"] == counts["head"] == (1, False)
     assert sum(times for times, _ in counts.values()) == 2 + 5 * 6
+
+
+@pytest.mark.parametrize("shape", [DENSE, MOE])
+def test_a_decoders_operators_are_those_of_its_plan(shape: ModelShape) -> None:
+    plan = plan_prefill(shape, segments((10, 0)), Granularity.OPERATOR)
+    planned = [name.split(".")[-1] for name, _ in plan.operators()]
+    counts = decoder_counts(shape.layers, set(planned))
+    layer = [count.operator for count in counts if count.times == shape.layers]
+    assert planned == ["embedding", *layer * shape.layers, "head"]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_partly_executed_prefill_is_the_sum_of_the_operators_left(layers: int) -> None:
+    """Every operator takes another power of two: the sum tells which ones are in it."""
+    kinds = ("embedding", "qkv_proj", "attention", "o_proj", "gate_up_proj", "down_proj", "head")
+    samples = [OperatorSample(kind, 8, 0, float(4**place)) for place, kind in enumerate(kinds)]
+    predictor = OperatorSumPredictor(samples, decoder_counts(layers))
+    order = [0, *(1, 2, 3, 4, 5) * layers, 6]
+    for done in range(len(order) + 1):
+        left = sum(4**place for place in order[done:])
+        assert predictor.estimate_ns(Work(((8, 0),), operators_done=done)) == left * NS_PER_S
 
 
 class Says:

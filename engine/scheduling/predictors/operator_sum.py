@@ -5,6 +5,7 @@ measured lengths a time is interpolated; outside of what was measured it is refu
 """
 
 import collections.abc as c
+import itertools
 from dataclasses import dataclass
 
 from engine.core.batch import Work
@@ -33,20 +34,26 @@ class OperatorCount:
     per_sequence: bool = False
 
 
-def decoder_counts(layers: int) -> tuple[OperatorCount, ...]:
-    """Operators of a decoder as the profile names them: five in each layer, the embedding before, the head after."""
-    rows = [OperatorCount(name, layers) for name in ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")]
+def decoder_counts(layers: int, measured: c.Collection[str] = ()) -> tuple[OperatorCount, ...]:
+    """Operators of a decoder in order, as the profile names them: the embedding, five or so in each layer, the head.
+
+    measured: kinds the profile has; with `experts` among them the decoder is a mixture of experts.
+    """
+    mlp_half = ("router", "experts") if "experts" in measured else ("gate_up_proj", "down_proj")
     return (
         OperatorCount("embedding", 1),
-        *rows,
+        OperatorCount("qkv_proj", layers),
         OperatorCount("attention", layers, per_sequence=True),
+        *(OperatorCount(name, layers) for name in ("o_proj", *mlp_half)),
         OperatorCount("head", 1),
     )
 
 
 class OperatorSumPredictor:
-    """Static. Prices a task as the sum over `counts` of times x seconds(operator, rows).
+    """Static. Prices a task as the sum over `counts` of times x seconds(operator, rows); of a partly executed one, over
+    the operators that are left.
 
+    counts: in the order a task runs them; neighbours of the same `times` make up a layer that is run so many times.
     Operators over all rows depend on the number of rows only. Those per sequence are priced as attention is:
     by the area n (x + (n + 1) / 2) of query-key pairs of n new tokens after x cached ones.
     Raises ValueError where a count has no sample, or a time is not above 0.
@@ -65,13 +72,23 @@ class OperatorSumPredictor:
         """Raises RangeError for a length that was not measured around."""
         rows = sum(new for new, _ in work.lengths)
         seconds = 0.0
-        for count in self._counts:
+        for count, times in zip(self._counts, self._left(work.operators_done), strict=True):
             curve = self._curves[count.operator]
             if count.per_sequence:
-                seconds += count.times * sum(curve.at(_pairs(new, context)) for new, context in work.lengths)
+                seconds += times * sum(curve.at(_pairs(new, context)) for new, context in work.lengths)
             else:
-                seconds += count.times * curve.at(rows)
+                seconds += times * curve.at(rows)
         return round(seconds * NS_PER_S)
+
+    def _left(self, done: int) -> list[int]:
+        """How often each of `counts` is still run after the first `done` operators."""
+        left: list[int] = []
+        for times, group in itertools.groupby(self._counts, key=lambda count: count.times):
+            size = len(list(group))
+            rounds, within = divmod(min(done, times * size), size)
+            left += [times - rounds - (position < within) for position in range(size)]
+            done = max(0, done - times * size)
+        return left
 
     def observe(self, work: Work, executed_ns: int) -> None:
         """Ignored: the profile is what it is."""
