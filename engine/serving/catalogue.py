@@ -40,9 +40,16 @@ PREEMPT_MODES: Final[Mapping[str, Callable[[Policy], Policy]]] = {
     "never": NonPreemptive,
     "restart": RequestRestart,
 }
+
+
+def _operator_sum(timings: Timings) -> OperatorSumPredictor:
+    kinds = {sample.operator for sample in timings.operators}
+    return OperatorSumPredictor(timings.operators, decoder_counts(timings.layers, kinds))
+
+
 PREDICTORS: Final[Mapping[str, Callable[[Timings], Predictor]]] = {
     "polynomial": lambda timings: fit(timings.prefills),
-    "operator_sum": lambda timings: _operator_sum(timings),
+    "operator_sum": _operator_sum,
 }
 GRANULARITIES: Final = ("none", "layer", "half_layer", "operator", "tile")
 BATCH_DEADLINES: Final = ("earliest_live", "head")
@@ -89,8 +96,3 @@ def build_predictor(settings: EngineSettings, timings: Timings) -> Predictor:
         return PREDICTORS[settings.predictor](timings)
     except ValueError as error:
         raise SettingsError(f"--predictor {settings.predictor} cannot be fitted: {error}") from error
-
-
-def _operator_sum(timings: Timings) -> OperatorSumPredictor:
-    kinds = {sample.operator for sample in timings.operators}
-    return OperatorSumPredictor(timings.operators, decoder_counts(timings.layers, kinds))
