@@ -39,6 +39,8 @@ class SchedulerRecipe:
                 max_preempted=settings.max_preempted,
                 max_decode_batch=settings.max_decode_batch,
                 batch_deadline="head" if settings.batch_deadline == "head" else "earliest_live",
+                decode_order="by_deadline" if settings.decode_order == "by_deadline" else "last",
+                decode_reserve=settings.decode_reserve,
             ),
             activation_bytes,
         )

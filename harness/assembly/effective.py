@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from engine.serving.proxy_settings import ProxySettings
 from engine.serving.settings import EngineSettings
 from harness.assembly.settings import PointSettings
 from workloads.length_scale import effective_tokens
@@ -44,6 +45,14 @@ class EffectiveTokens:
         }
 
 
+def proxy_settings(point: PointSettings) -> ProxySettings | None:
+    """The proxy a point asks for; None where one engine does both."""
+    system = point.system
+    if system.prefill_instances is None or system.decode_instances is None:
+        return None
+    return ProxySettings(system.prefill_instances, system.decode_instances, system.routing or "round_robin")
+
+
 def engine_settings(point: PointSettings, profile: str, engine_cpu: int | None) -> EngineSettings:
     """The engine a point asks for: everything in tokens as sent.
 
@@ -61,6 +70,8 @@ def engine_settings(point: PointSettings, profile: str, engine_cpu: int | None) 
         "token_bound": effective.token_bound,
         "chunk_tokens": effective.chunk_tokens,
         "tile_tokens": effective.tile_tokens,
+        "decode_order": system.decode_order,
+        "decode_reserve": system.decode_reserve,
     }
     return EngineSettings(
         model=model.checkpoint,

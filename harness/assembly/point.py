@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from engine.scheduling.routing.catalogue import ROUTERS
 from engine.serving.catalogue import BATCHINGS, POLICIES, PREDICTORS
 from harness.assembly.reading import SettingsError, read
 from harness.assembly.rival import RIVALS, check_rival, check_rival_only
@@ -28,6 +29,8 @@ BATCHING_OPTIONS = {
     "chunk_tokens": ("chunked", "vllm_like", "sglang_like"),
 }
 ENGINE_ONLY = ("policy", "batching", "granularity", "preempt", "batch_deadline", "predictor")
+PROXY_ONLY = ("prefill_instances", "decode_instances", "routing")
+DECODE_ONLY = ("decode_order", "decode_reserve")
 SERVER_ONLY = ("base_url", "served_model", "api_key_env")
 
 
@@ -72,7 +75,7 @@ def check_system(system: SystemSettings) -> None:
     for name in ENGINE_ONLY if engine else SERVER_ONLY[:1]:
         if getattr(system, name) in (None, "") and system.without_url is None:
             raise SettingsError(f"system={system.name} needs system.{name}")
-    for name in SERVER_ONLY if engine else (*ENGINE_ONLY, *BATCHING_OPTIONS, "tile_tokens"):
+    for name in SERVER_ONLY if engine else (*ENGINE_ONLY, *BATCHING_OPTIONS, "tile_tokens", *PROXY_ONLY, *DECODE_ONLY):
         if getattr(system, name) not in (None, ""):
             where = "a server that runs already (system=external)" if engine else "an engine started here"
             raise SettingsError(f"system.{name} belongs to {where}, not to system={system.name}")
@@ -82,6 +85,7 @@ def check_system(system: SystemSettings) -> None:
     for name, table in (("policy", POLICIES), ("batching", BATCHINGS), ("predictor", PREDICTORS)):
         if getattr(system, name) not in table:
             raise SettingsError(f"system.{name} must be one of {', '.join(table)}, got {getattr(system, name)!r}")
+    _check_instances(system)
     for name, owners in BATCHING_OPTIONS.items():
         given = getattr(system, name) is not None
         if system.batching in owners and not given:
@@ -93,6 +97,15 @@ def check_system(system: SystemSettings) -> None:
     if (system.granularity == "tile") != (system.tile_tokens is not None):
         state = "needs" if system.granularity == "tile" else "conflicts with"
         raise SettingsError(f"system.granularity={system.granularity} {state} system.tile_tokens")
+
+
+def _check_instances(system: SystemSettings) -> None:
+    if (system.prefill_instances is None) != (system.decode_instances is None):
+        raise SettingsError("system.prefill_instances and system.decode_instances go together: both, or neither")
+    if system.prefill_instances is None and system.routing is not None:
+        raise SettingsError("system.routing needs system.prefill_instances and system.decode_instances")
+    if system.routing is not None and system.routing not in ROUTERS:
+        raise SettingsError(f"system.routing must be one of {', '.join(ROUTERS)}, got {system.routing!r}")
 
 
 def settings_mapping(point: PointSettings) -> dict[str, Any]:

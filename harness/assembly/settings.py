@@ -34,6 +34,9 @@ class SystemSettings:
     chunk_tokens: of `chunked` batching, and a rival's token budget (None = its own default); trace tokens.
     tile_tokens: rows of a tile at granularity `tile`, trace tokens.
     api_key_env: name of the environment variable that holds an external server's key.
+    decode_order, decode_reserve: of an engine that decodes, too (engine.scheduling.settings); None = last.
+    prefill_instances, decode_instances: engines behind a proxy, one role each; None = one engine does both.
+    routing: which prefill instance gets a request (engine.scheduling.routing.catalogue); None = round_robin.
     slo_fields: how a request states its SLO to the server (harness.loadgen.settings.SLOStyle).
     prefix_cache: a rival's; None = off. extra_flags: words added to a rival's command line.
     without_url: why points are not run where base_url is not given; None = that is a mistake.
@@ -52,6 +55,11 @@ class SystemSettings:
     token_bound: int | None = bounded(default=None, at_least=1)
     chunk_tokens: int | None = bounded(default=None, at_least=SMALLEST_CHUNK_TOKENS)
     tile_tokens: int | None = bounded(default=None, at_least=1)
+    decode_order: Literal["last", "by_deadline"] | None = None
+    decode_reserve: float | None = bounded(default=None, at_least=0, at_most=1)
+    prefill_instances: int | None = bounded(default=None, at_least=1, at_most=64)
+    decode_instances: int | None = bounded(default=None, at_least=1, at_most=64)
+    routing: str | None = None
     base_url: str | None = None
     served_model: str | None = None
     api_key_env: str | None = None

@@ -27,6 +27,8 @@ class SimulatedDeviceSettings:
         (log-normal, mean kept); the same work is mispredicted alike. Drawn by predictor_error_seed and load.seed.
     slowdown: with model=profile, what the measured times are multiplied by: a machine that is busier, or warmer, than
         when the profile was measured. The predictor is not told.
+    kv_link_bytes_per_s, kv_link_delay_s: how KV gets from a prefill to a decode instance: each transfer has the link to
+        itself and takes the delay and its bytes. Needed by systems with instances of both.
     noise_seed: each load.seed has a noise of its own under it.
     The others: engine.simulation.settings.
     """
@@ -45,6 +47,8 @@ class SimulatedDeviceSettings:
     rounds: Literal["event", "poll", "operator"] = "event"
     poll_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
     arrival_delay_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
+    kv_link_bytes_per_s: float | None = bounded(default=None, above=0)
+    kv_link_delay_s: float = bounded(default=0.0, at_least=0, at_most=LONGEST_S)
     slowdown: float = bounded(default=1.0, at_least=1 / LARGEST_FACTOR, at_most=LARGEST_FACTOR)
     serial_rounds: bool = False
     noise_cv: float = bounded(default=0.0, at_least=0, at_most=2)

@@ -16,10 +16,21 @@ ADDED_LATER = (
     ("workload", "lengths"),
     ("system", "prefix_cache"),
     ("system", "extra_flags"),
+    ("system", "decode_order"),
+    ("system", "decode_reserve"),
+    ("system", "prefill_instances"),
+    ("system", "decode_instances"),
+    ("system", "routing"),
 )
 """Settings that older points do not have. Where they are None nothing is measured otherwise: they are left out, so that
 older points keep their ids."""
-SIMULATION_ADDED_LATER = {"arrival_delay_s": 0.0, "slowdown": 1.0, "serial_rounds": False}
+SIMULATION_ADDED_LATER = {
+    "arrival_delay_s": 0.0,
+    "slowdown": 1.0,
+    "serial_rounds": False,
+    "kv_link_bytes_per_s": None,
+    "kv_link_delay_s": 0.0,
+}
 """Likewise of a simulated device: left out at the value that changes nothing."""
 
 

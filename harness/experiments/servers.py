@@ -16,7 +16,7 @@ from baselines.servers.ports import free_port
 from baselines.servers.process import ServerProcess, ServerProcessError
 from engine.core.record import EngineReport
 from engine.serving.settings import flags
-from harness.assembly.effective import engine_settings
+from harness.assembly.effective import engine_settings, proxy_settings
 from harness.assembly.reading import SettingsError
 from harness.assembly.rival import RIVALS
 from harness.assembly.settings import PointSettings
@@ -29,7 +29,7 @@ START_DEADLINE_S = 300.0
 RIVAL_START_DEADLINE_S = 900.0
 """vLLM and SGLang import for a minute on a quiet core, and for many on a busy one."""
 IDLE_DEADLINE_S = 30.0
-IDLE_KEYS = ("waiting", "executing", "preempted", "decoding", "open_requests")
+IDLE_KEYS = ("waiting", "executing", "preempted", "decoding", "handing_over", "open_requests")
 
 
 class ServerFailedError(RuntimeError):
@@ -71,7 +71,11 @@ class ServerPool:
             return await _external(point)
         if point.system.backend in RIVALS:
             return await self._rival(point)
-        key = tuple(flags(engine_settings(point, str(profile or ""), self._cores.engine)))
+        engine = tuple(flags(engine_settings(point, str(profile or ""), self._cores.engine)))
+        proxy = proxy_settings(point)
+        # Counts at their defaults are no flags: the module says that there is a proxy.
+        module = "engine.serving.server" if proxy is None else "engine.serving.proxy"
+        key = (module, *(flags(proxy) if proxy is not None else ()), *engine)
         if key != self._key or self._process is None or self._process.exit_code() is not None:
             self.close()
             await self._start(point, key)
@@ -157,7 +161,7 @@ class ServerPool:
 
     async def _start(self, point: PointSettings, key: tuple[str, ...]) -> None:
         port = free_port()
-        command = [sys.executable, "-m", "engine.serving.server", *key, "--port", str(port)]
+        command = [sys.executable, "-m", *key, "--port", str(port)]
         log = self._logs / f"server-{os.getpid()}-{port}.log"
         before = frozenset(os.sched_getaffinity(0)) | self._every_core() if self._cores.others is not None else None
         try:

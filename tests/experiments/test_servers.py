@@ -14,7 +14,7 @@ from harness.experiments.servers import ServerFailedError, ServerPool, Serving
 from harness.loadgen.settings import Target
 
 REST: dict[str, Any] = {
-    "waiting": 0, "executing": 0, "preempted": 0, "decoding": 0, "open_requests": 0,
+    "waiting": 0, "executing": 0, "preempted": 0, "decoding": 0, "handing_over": 0, "open_requests": 0,
     "kv_blocks_free": 8, "kv_blocks_total": 8, "activation_bytes": 0,
 }  # fmt: skip
 
