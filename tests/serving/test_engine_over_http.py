@@ -115,6 +115,20 @@ def test_e01_e02_a_short_prompt_overtakes_a_long_one_that_executes(server: Serve
     assert report["completed_requests"] == 2
 
 
+def test_e01_twenty_short_prompts_do_not_wait_for_a_long_one(server: ServerProcess) -> None:
+    requests = InOrder(server)
+    requests.send("long", LONG, ttft_slo_s=1000)
+    eventually(lambda: executing(server), "the long prefill executes")
+    for n in range(20):
+        requests.send(f"short {n}", SHORT, ttft_slo_s=100)
+    assert requests.wait()[-1] == "long"
+    report = server.report()
+    assert report["completed_requests"] == 21
+    assert report["preemptions"] >= 1
+    # Stopped at operators: all pauses together cost less than the long prefill, the price of one without them.
+    assert sum(report["blocking_ns"]) < 0.5 * report["executed_ns"]
+
+
 def test_waiting_prompts_run_by_deadline_not_by_arrival(server: ServerProcess) -> None:
     requests = InOrder(server)
     requests.send("executing", LONG, ttft_slo_s=20)
