@@ -74,7 +74,7 @@ def words_of(ranks: int) -> int:
     return ranks * _LINE
 
 
-def look_again() -> None:
+def look_again(index: int) -> None:  # noqa: ARG001 - for those who count how long they wait there
     """Give the processor away for a moment between two looks at the words."""
     time.sleep(LOOK_AGAIN_S)
 
@@ -154,11 +154,11 @@ def run_in_step(
     side: StopSide,
     window: LaunchWindow | None,
     predicted_ns: Callable[[Operator], int],
-    wait: Callable[[], None] = look_again,
+    wait: Callable[[int], None] = look_again,
 ) -> bool:
     """Go on until the end (True) or the stop agreed on (False): `Program.launch`, or without a window `Program.run`.
 
-    wait: called between two looks; may raise to give up.
+    wait: called between two looks, with the index waited at; may raise to give up.
     """
     verdict = Verdict.GO
     try:
@@ -170,7 +170,7 @@ def run_in_step(
                     return False
                 if verdict is Verdict.GO and (window is None or window.has_room()):
                     break
-                wait()
+                wait(index)
             side.passed(index)
             operator.run()
             if window is not None:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from array import array
 from collections.abc import Callable, MutableSequence, Sequence
 from contextlib import ExitStack, suppress
@@ -85,12 +86,14 @@ class RankGroup:
         self._held = ExitStack()
         self._others: list[_Rank] = []
         self._words: MutableSequence[int] = []
+        self._store = ""
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._broken = ""
         self._closed = False
         self._stretch = 0  # number of the present one; 0 = none runs
         self._stretches = 0
+        self._waits = (-1, 0.0)  # the operator rank 0 waits at, and since when
 
     @staticmethod
     def launch(
@@ -118,7 +121,7 @@ class RankGroup:
         words = new_words_file()
         self._held.callback(os.close, words)
         self._words = map_words(words, self.ranks)
-        store = new_store()
+        self._store = store = new_store()
         self._held.callback(remove_store, store)
         for number in range(1, self.ranks):
             rank = _start_process(number, words, None if first_cpu is None else first_cpu + number)
@@ -176,6 +179,7 @@ class RankGroup:
         with self._changed:
             for rank in self._others:
                 rank.ended = None
+            self._waits = -1, 0.0
             self._stretches += 1
             self._stretch = self._stretches
         self._send(Run(task_id))
@@ -187,10 +191,16 @@ class RankGroup:
         self._agree(program.cursor, None)
         return finished
 
-    def _wait(self) -> None:
+    def _wait(self, index: int) -> None:
         if self._broken:
             raise PeersLostError(self._broken)
-        look_again()
+        at, since_s = self._waits
+        if at != index:
+            self._waits = index, time.monotonic()
+        elif time.monotonic() - since_s > COLLECTIVE_TIMEOUT_S:
+            reason = f"a rank has not come to operator {index} for {COLLECTIVE_TIMEOUT_S} s, where rank 0 waits"
+            raise PeersLostError(self._break(reason))
+        look_again(index)
 
     def _agree(self, cursor: int, failure: Exception | None) -> None:
         """Wait for all ranks' ends; they must be as rank 0's."""
@@ -252,6 +262,7 @@ class RankGroup:
             self._changed.notify_all()
         for rank in self._others:
             rank.process.kill()
+        remove_store(self._store)  # the engine may end without closing
         self._on_lost(reason)
         return reason
 

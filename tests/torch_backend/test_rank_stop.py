@@ -173,7 +173,7 @@ def test_a_program_stops_goes_on_and_ends(launched: bool) -> None:
     words, gate = [0] * words_of(2), Gate()
 
     def run(side: StopSide) -> bool:
-        return run_in_step(program, side, LaunchWindow(1, Landing) if launched else None, lambda _: 1, lambda: None)
+        return run_in_step(program, side, LaunchWindow(1, Landing) if launched else None, lambda _: 1, lambda _: None)
 
     leader, follower = LeaderStop(words, 2, gate), FollowerStop(words, 1)
     gate.stop_at(7, 0)
@@ -193,7 +193,8 @@ def test_who_gives_up_waiting_lets_the_others_go_on() -> None:
     program = Program([Operator("embedding", lambda: None, True, 1)], None)  # type: ignore[arg-type]
     gate.stop_at(0, 0)
 
-    def give_up() -> None:
+    def give_up(index: int) -> None:
+        assert index == 0
         assert FollowerStop(words, 1).look(0) is Verdict.WAIT
         raise InterruptedError
 
