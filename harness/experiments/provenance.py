@@ -1,7 +1,6 @@
 """Where a point comes from: code, versions, machine, command. Kept beside its records, never in tables."""
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 import sys
@@ -10,23 +9,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.experiments.machine import cpu_model
+from harness.experiments.machine_facts import machine_facts
+from harness.experiments.secrets_left_out import without_secrets
 
-PACKAGES = ("torch", "numpy", "aiohttp", "hydra-core", "pandas")
+PACKAGES = ("torch", "numpy", "scipy", "aiohttp", "hydra-core", "pandas", "tokenizers", "safetensors")
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def provenance(config: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
-    """Everything to walk a number back by. No environment variables: they may hold secrets.
+    """Everything to walk a number back by. No environment variables, and no keys from the command line.
 
     config: the resolved settings. facts: what the caller knows (inputs, device, argv of the server, ...).
     """
     return {
         "code": commit(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [Path(sys.argv[0]).name, *without_secrets(sys.argv[1:])],
         "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "versions": versions(),
-        "machine": {"cpu": cpu_model(), "cores": os.cpu_count(), "system": platform.platform()},
+        "machine": machine_facts(),
         **facts,
         "config": dict(config),
     }

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.experiments.provenance import provenance
+from harness.experiments.secrets_left_out import without_secrets
 
 
 def simulation_origin(overrides: Sequence[str]) -> dict[str, Any]:
     """The provenance of one run. overrides: as the user typed them; where results go is left out."""
     typed = [override for override in overrides if not override.startswith("output.")]
-    return provenance({}, typed=typed)
+    return provenance({}, typed=without_secrets(typed))
 
 
 def again(origin: Mapping[str, Any], experiment: str, point: str, results: Path) -> str:
