@@ -11,10 +11,10 @@ from typing import Any
 
 from engine.core.batch import Work
 from engine.core.clock import NS_PER_S
-from engine.core.record import EngineReport
 from engine.core.slo import NO_SLO_DUE_NS
 from engine.scheduling.predictors.guarded import GuardedPredictor
 from engine.scheduling.predictors.polynomial import PrefillSample, fit
+from engine.scheduling.report_sum import sum_of_reports
 from engine.scheduling.routing.catalogue import ROUTERS
 from engine.scheduling.routing.decode_room import DecodeRoom
 from engine.scheduling.routing.prefill_queues import PrefillQueues
@@ -261,17 +261,11 @@ def _missing(role: str, instances: Sequence[KeptInstance]) -> str:
 def _sum(snapshots: Sequence[Snapshot]) -> Snapshot:
     """Counts are added, samples joined."""
     return Snapshot(
-        EngineReport(**_added([snapshot.report for snapshot in snapshots], EngineReport)),
-        LiveState(**_added([snapshot.live for snapshot in snapshots], LiveState)),
+        sum_of_reports([snapshot.report for snapshot in snapshots]),
+        LiveState(
+            **{
+                each.name: sum(getattr(snapshot.live, each.name) for snapshot in snapshots)
+                for each in dataclasses.fields(LiveState)
+            }
+        ),
     )
-
-
-def _added(parts: Sequence[Any], kind: type) -> dict[str, Any]:
-    sums: dict[str, Any] = {}
-    for each in dataclasses.fields(kind):
-        values = [getattr(part, each.name) for part in parts]
-        joined = values[0]
-        for value in values[1:]:
-            joined = joined + value
-        sums[each.name] = joined
-    return sums

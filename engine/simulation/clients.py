@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine.core.events import Arrival, Cancelled, Event, Output
 from engine.core.record import RequestRecord, Status
 from engine.core.request import Request
 from engine.core.slo import SLO
 from engine.simulation.event_heap import EventHeap
-from engine.simulation.executor import RequestLengths, SimulatedExecutor
+from engine.simulation.executor import RequestLengths
 from engine.simulation.virtual_clock import VirtualClock
 
 
@@ -37,6 +38,18 @@ class _Exchange:
     tbt_max_ns: int | None = None
 
 
+class Registry(Protocol):
+    """Where requests are made known: the executor, or a proxy over several."""
+
+    def register(self, request_id: str, lengths: RequestLengths) -> None:
+        """Before its arrival is handled."""
+        ...
+
+    def forget(self, request_id: str) -> None:
+        """Once it is over."""
+        ...
+
+
 class Clients:
     """An open-loop load generator in virtual time, and the sink of what requests get.
 
@@ -49,7 +62,7 @@ class Clients:
     def __init__(
         self,
         requests: Iterable[SimulatedRequest],
-        executor: SimulatedExecutor,
+        executor: Registry,
         clock: VirtualClock,
         heap: EventHeap,
         *,

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.core.batch import Task, TaskKind
+from engine.core.batch import TRANSFERS, Task, TaskKind
 from engine.core.clock import seconds_to_ns
 from engine.core.commands import Discard, ExecutorCommand, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, KVReleased, Output, Preempted
 from engine.simulation.device import DeviceModel
 from engine.simulation.disturbance import OperatorNoise
 from engine.simulation.event_heap import EventHeap
+from engine.simulation.kv_link import KVLink
 from engine.simulation.settings import SimulationSettings
 from engine.simulation.task_progress import TaskProgress
 from engine.simulation.virtual_clock import VirtualClock
@@ -38,8 +39,16 @@ class SimulatedExecutor:
     A completed task gives each sequence that ends its prompt, or decodes, its next token, numbered from 1.
     """
 
-    def __init__(self, device: DeviceModel, settings: SimulationSettings, clock: VirtualClock, heap: EventHeap) -> None:
+    def __init__(
+        self,
+        device: DeviceModel,
+        settings: SimulationSettings,
+        clock: VirtualClock,
+        heap: EventHeap,
+        link: KVLink | None = None,
+    ) -> None:
         self._device = device
+        self._link = link
         self._clock = clock
         self._heap = heap
         self._noise = OperatorNoise(settings.noise_cv, settings.noise_seed)
@@ -67,6 +76,8 @@ class SimulatedExecutor:
         ended = self._settle()
         for command in commands:
             match command:
+                case Start(task) if task.kind in TRANSFERS:
+                    self._transfer(task)
                 case Start(task):
                     self._start(task)
                 case Resume(task_id):
@@ -102,6 +113,14 @@ class SimulatedExecutor:
             self.operator_rounds += len(executing.progress.ends_ns) - executing.progress.cursor
             del self._held[executing.over.task_id]
         return True
+
+    def _transfer(self, task: Task) -> None:
+        """Beside what executes. The link's time is the sender's: who receives has the KV when it arrives."""
+        if self._link is None:
+            raise ValueError(f"task {task.task_id} moves KV: there is no link to another instance")
+        took_ns = self._link.transfer_ns(task.sequences[0].context_tokens) if task.kind is TaskKind.KV_SEND else 0
+        at_ns = self._clock.now_ns() + self._command_ns + took_ns
+        self._heap.put(Completion(at_ns, self._heap.number(), task.task_id, 0, ()))
 
     def _start(self, task: Task) -> None:
         program = self._device.program(task)
