@@ -35,11 +35,12 @@ def make_prompts(lengths: Sequence[int], settings: PromptSettings, seed: int) ->
     digest = hashlib.sha256(settings.content.encode()).digest()
     rng = np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
     first_ids = rng.permutation(np.arange(settings.low, settings.vocab))
-    # One draw for all: positions of a later prompt never depend on how an earlier one is used.
-    ids = rng.integers(settings.low, settings.vocab, size=sum(lengths), dtype=np.int64)
-    prompts, start = [], 0
+    # One int object for each id there is, shared by all prompts: a trace of 100,000 requests fits a laptop's memory.
+    shared = list(range(settings.vocab))
+    prompts = []
     for i, length in enumerate(lengths):
-        ids[start : start + 1] = first_ids[i % len(first_ids)]
-        prompts.append(tuple(ids[start : start + length].tolist()))
-        start += length
+        # The stream is that of one draw for all: a later prompt never depends on how an earlier one is used.
+        ids = rng.integers(settings.low, settings.vocab, size=length, dtype=np.int64)
+        ids[:1] = first_ids[i % len(first_ids)]
+        prompts.append(tuple(map(shared.__getitem__, ids.tolist())))
     return prompts
