@@ -38,6 +38,7 @@ class OutputSettings:
 
     share_machine: do not wait for other runs on this machine; for tests, whose numbers nobody uses.
     only: one point of the experiment, by its id; None = all. workers: simulations side by side; None = one per core.
+    tables_only: write the tables again from the points that are there, and run nothing.
     """
 
     results: str
@@ -46,6 +47,7 @@ class OutputSettings:
     share_machine: bool = False
     only: str | None = None
     workers: int | None = bounded(default=None, at_least=1)
+    tables_only: bool = False
 
 
 def require_writable(results: Path) -> None:

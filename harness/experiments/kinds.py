@@ -20,6 +20,7 @@ from harness.experiments.leftovers import results_in_use
 from harness.experiments.locks import locked
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.real_servers import run_real_servers
+from harness.experiments.real_servers_tables import write_server_tables
 from harness.experiments.reference_check import run_reference
 from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
@@ -50,7 +51,22 @@ def run_job(job: Job) -> int:
     output = read(OutputSettings, job.config["output"], "output")
     require_writable(Path(output.results))
     with results_in_use(Path(output.results)):
+        if output.tables_only:
+            return rewrite_tables(job, output)
         return KINDS[kind](job, axes, output)
+
+
+def rewrite_tables(job: Job, output: OutputSettings) -> int:
+    """The tables of the points that are there. Raises SettingsError where there are none."""
+    experiment, kind = job.config["experiment"], str(job.config["kind"])
+    if kind not in TABLES:
+        raise SettingsError(
+            f"output.tables_only: experiment={experiment} is of kind {kind}, which writes its own table"
+        )
+    raw = Path(output.results) / "raw" / experiment
+    if not raw.is_dir():
+        raise SettingsError(f"output.tables_only: there is no folder {raw}")
+    return _tables(job, output)
 
 
 def run_rate_points(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
@@ -120,13 +136,16 @@ def _tables(job: Job, output: OutputSettings) -> int:
     raw = results / "raw" / experiment
     try:
         with locked(raw) if raw.is_dir() else contextlib.nullcontext():
-            for path in write_tables(results, experiment, job.config.get("reference"), tell):
+            for path in TABLES[str(job.config["kind"])](results, experiment, job.config.get("reference"), tell):
                 tell(f"wrote {path}")
     except OSError as error:
         tell(f"the tables could not be written: {error}; once there is room, the same command writes them")
         return 1
     return 0
 
+
+TABLES = {"rate_points": write_tables, "search": write_tables, "real_servers": write_server_tables}
+"""What writes the tables of a kind from its raw points."""
 
 MEASURED = ("pauses", "real_servers")
 """Kinds whose points are always measured."""

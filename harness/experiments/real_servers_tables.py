@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from engine.core.record import RequestRecord
+from harness.experiments.calibration import read_calibration
+from harness.experiments.fairness_table import Unloaded, fairness_rows, write_fairness
 from harness.experiments.real_servers_plan import PlacedPoint, Plan, Server, read_plan
 from harness.measurement.paired_difference import paired_difference
 from harness.measurement.store import Point, PointState, StoreError, point_state, read_point
@@ -45,6 +47,9 @@ def write_server_tables(
         "_differences": (_difference_rows(points, reference, plan.window_rows), DIFFERENCE_COLUMNS),
     }
     paths = []
+    fairness = _fairness(folder, points, plan.servers)
+    if fairness:
+        paths.append(write_fairness(results / "tables", experiment, fairness))
     for suffix, (rows, columns) in tables.items():
         if rows:
             paths.append(results / "tables" / f"{experiment}{suffix}.csv")
@@ -133,6 +138,20 @@ def _ttft_rows(folder: Path, servers: Sequence[Server]) -> list[Row]:
                 }
                 for repeat, value in enumerate(values)
             ]
+    return rows
+
+
+def _fairness(folder: Path, points: Sequence[tuple[PlacedPoint, Point]], servers: Sequence[Server]) -> list[Row]:
+    """A server's slowdowns are over its own unloaded TTFT."""
+    own: dict[tuple[str, int | None], Unloaded] = {}
+    for server in servers:
+        found = None if server.calibration is None else read_calibration(folder / server.calibration)
+        if found is not None:
+            own[server.system, server.chunk_tokens] = found.seconds
+    rows: list[Row] = []
+    for placed, point in points:
+        if not placed.pilot:
+            rows += fairness_rows(point, own.get((placed.system, placed.chunk_tokens)))
     return rows
 
 

@@ -1,11 +1,13 @@
-"""The tables NAME.csv, NAME_max_goodput.csv and NAME_ratios.csv, rewritten from the raw points of an experiment.
+"""The tables NAME.csv, NAME_max_goodput.csv, NAME_ratios.csv and, of measured points, NAME_fairness.csv, rewritten from
+the raw points of an experiment.
 
-The table of simulated points is packed, NAME.csv.gz: it has thousands of rows, and a person reads the other two."""
+The table of simulated points is packed, NAME.csv.gz: it has thousands of rows, and a person reads the others."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.experiments.bound_store import bound_key, read_bounds
+from harness.experiments.fairness_table import ProfiledTimes, fairness_rows, write_fairness
 from harness.experiments.simulated_store import read_simulated
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
 from harness.measurement.ratio_table import ratio_table, write_ratios
@@ -19,29 +21,35 @@ def write_tables(results: Path, experiment: str, reference: str | None, tell: Ca
 
     reference: the series whose max goodput the others are held against.
     """
-    rows = _rows(results / "raw" / experiment, tell)
+    folder, tables = results / "raw" / experiment, results / "tables"
+    measured, fairness = _measured(folder, tell)
+    simulated = _simulated_rows(folder, tell)
+    rows = measured + simulated
     if not rows:
         return []
-    tables = results / "tables"
-    packing = PACKED if any(row["source"] == "simulated" for row in rows) else ""
-    paths = [tables / f"{experiment}.csv{packing}"]
+    paths = [tables / f"{experiment}.csv{PACKED if simulated else ''}"]
     write_points(paths[0], rows)
+    if fairness:
+        paths.append(write_fairness(tables, experiment, fairness))
     try:
         found = max_goodput_table(rows, reference)
     except TableError as error:
         tell(f"no max goodput table: {error}")
         return paths
     paths.append(tables / f"{experiment}_max_goodput.csv")
-    write_max_goodput(paths[1], found)
+    write_max_goodput(paths[-1], found)
     ratios = ratio_table(rows)
     if ratios:
         paths.append(tables / f"{experiment}_ratios.csv")
-        write_ratios(paths[2], ratios)
+        write_ratios(paths[-1], ratios)
     return paths
 
 
-def _rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
+def _measured(folder: Path, tell: Callable[[str], None]) -> tuple[list[Row], list[Row]]:
+    """Rows of the point table and of the fairness table."""
     rows: list[Row] = []
+    fairness: list[Row] = []
+    times = ProfiledTimes()
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if path.name.startswith(".") or not path.is_dir():
             continue
@@ -52,9 +60,10 @@ def _rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:
         try:
             point = read_point(path)
             rows.append(point_row(point.facts, point.records, point.engine, point.client, point.judged()))
+            fairness += fairness_rows(point, times.of(point))
         except (StoreError, TableError) as error:
             tell(f"left out of the table: {path.name}: {error}")
-    return rows + _simulated_rows(folder, tell)
+    return rows, fairness
 
 
 def _simulated_rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:

@@ -198,7 +198,7 @@ def test_tables_are_rewritten_from_the_raw_points(
     run(monkeypatch, tmp_path, points, Runs())
     told: list[str] = []
     paths = write_tables(tmp_path, "smoke", None, told.append)
-    assert [path.name for path in paths] == ["smoke.csv", "smoke_max_goodput.csv"]
+    assert [path.name for path in paths] == ["smoke.csv", "smoke_fairness.csv", "smoke_max_goodput.csv"]
     rows = read_table(paths[0])
     assert [(row["rate_scale"], row["attainment"], row["system"]) for row in rows] == [
         (rate, "0.75", "flowprefill") for rate in ("1", "2", "3")

@@ -124,12 +124,18 @@ def test_the_whole_experiment_and_again(
     assert [differences["all", share]["seeds"] for share in ("0.6", "0.9")] == ["1", "2"], "valid points only"
     assert differences["all", "0.9"]["difference"] == differences["all", "0.9"]["difference_high"] == "0"
     assert {row["series"] for row in table(tmp_path, "_ttft")} == {"vLLM (FCFS)", "SGLang (FCFS)"}
+    fairness = [row for row in table(tmp_path, "_fairness") if row["class"] == "all"]
+    assert {row["point"] for row in fairness} == {row["point"] for row in measured}, "no pilots"
+    assert all(float(row["slowdown_mean"]) > 0 for row in fairness if row["served"] != "0")
     drawn = rows(Inputs(Results(tmp_path / "results"), "real_servers"))
     assert set(drawn["kind"]) == {"normalised", "raw", "difference", "unloaded", "server"}
 
     before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
     monkeypatch.setattr(servers, "rival_of", nobody)
     assert run(tmp_path) == 1
+    for path in (tmp_path / "results" / "tables").iterdir():
+        path.unlink()
+    assert run(tmp_path, "output.tables_only=true") == 0
     assert {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()} == before
 
 
@@ -140,6 +146,7 @@ def test_the_whole_experiment_and_again(
         ("protocol=steady_state", r"servers\.window_s here"),
         ("servers.seeds=[]", r"servers\.seeds must be a list of different values"),
         ("servers.curve_tokens=[16]", "must be two lengths or more"),
+        ("output.tables_only=true", r"output\.tables_only: there is no folder .*results/raw/real_servers"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_started(
