@@ -43,8 +43,8 @@ def simulate_disaggregated(
     block_tokens: tokens of a KV block. prefill_ns: what the router thinks a prompt of so many tokens takes.
     Raises ValueError for rounds other than at events.
     """
-    if settings.rounds != "event":
-        raise ValueError(f"several instances are simulated with rounds = event only, not {settings.rounds}")
+    if settings.rounds != "event" or settings.serial_rounds:
+        raise ValueError("several instances are simulated with rounds = event only, and not serial")
     clock, mailbox = VirtualClock(), EventHeap()
     kept: list[tuple[int, RequestRecord]] = []
     proxy = _Proxy(prefill, decode, device, settings, link, router, prefill_ns, block_tokens, clock)

@@ -122,6 +122,17 @@ def settings_mapping(point: PointSettings) -> dict[str, Any]:
 def _check_joins(point: PointSettings) -> None:
     if point.device.simulated and point.system.backend != "engine":
         raise SettingsError(f"device={point.device.name} is simulated; it conflicts with system={point.system.name}")
+    simulation = point.device.simulation
+    if simulation is not None and point.system.prefill_instances is not None:
+        if simulation.kv_link_bytes_per_s is None:
+            raise SettingsError(
+                f"system={point.system.name} hands KV over: on a simulated device it needs"
+                " device.simulation.kv_link_bytes_per_s"
+            )
+        if simulation.rounds != "event" or simulation.serial_rounds:
+            raise SettingsError(
+                f"system={point.system.name} has several instances: it needs device.simulation.rounds=event, not serial"
+            )
     if point.model.tensor_parallel not in (None, 1) and not point.device.simulated:
         raise SettingsError("model.tensor_parallel belongs to a simulated device: measured profiles are of one rank")
     if point.device.kind == "cpu" and point.model.dtype == "float16":

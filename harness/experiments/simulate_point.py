@@ -4,17 +4,18 @@ import functools
 import traceback
 from collections.abc import Sequence
 
-from engine.core.clock import NS_PER_S, seconds_to_ns
+from engine.core.clock import NS_PER_S
 from engine.core.record import ClientReport
 from engine.scheduling.predictors.sampled_curve import RangeError
 from engine.serving.timings import Timings
 from engine.simulation.device import DeviceModel
-from engine.simulation.run import SimulationResult, simulate
+from engine.simulation.run import SimulationResult
 from harness.assembly.predicted_blocking import predicted_blocking_ms
 from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
-from harness.assembly.simulated import run_settings, scheduled, scheduler_of, simulated_requests
+from harness.assembly.simulated import run_settings, scheduled
 from harness.assembly.simulated_device import device_model, predictor_timings
+from harness.assembly.simulated_run import simulate_requests
 from harness.experiments.job_runner import Failure
 from harness.experiments.measure import recorded_settings
 from harness.experiments.prepare import Prepared
@@ -47,15 +48,7 @@ class Simulator:
         point = ready.settings
         planned = scheduled(point, ready.window, ready.given.slo_speed_factor)
         device, timings = self._world(point)
-        drain_s = point.load.drain_s
-        result = simulate(
-            simulated_requests(planned),
-            scheduler_of(point, timings),
-            device,
-            run_settings(point),
-            give_up_slo_multiple=point.protocol.give_up_slo_multiple,
-            drain_ns=None if drain_s is None else seconds_to_ns(drain_s),
-        )
+        result = simulate_requests(point, planned, device, timings)
         client = client_report([one.due_ns for one in planned], result)
         facts, verdict = ready.facts(client.asked_rps), judge(result.records, client)
         row = point_row(facts, result.records, result.report, client, verdict)

@@ -13,6 +13,7 @@ from harness.measurement.blocking import blocking_ms
 from harness.measurement.bound import Bound
 from harness.measurement.latency import enough_for_quantile, measured, summarize, ttft_from_due_ns, ttft_from_send_ns
 from harness.measurement.table_file import Row, TableError, merge_rows, write_table
+from harness.measurement.tbt import tbt_cells
 from harness.measurement.uncertainty import wilson
 from harness.measurement.verdict import Judgement
 
@@ -85,7 +86,8 @@ POINT_COLUMNS = (
     "verdict",
     "verdict_reason",
 )
-"""Columns every point table has; attainment_<class> and n_<class> follow them, and the bound where one was solved."""
+"""Columns every point table has. Those of TBT (where outputs were generated), attainment_<class> and n_<class> follow,
+and the bound where one was solved."""
 
 BOUND_TOLERANCE = 1e-6
 """Of the solver."""
@@ -113,6 +115,7 @@ def point_row(
         verdict=judgement.verdict.value,
         verdict_reason=judgement.tripped[0].name if judgement.tripped else None,
     )
+    row.update(tbt_cells(records))
     row.update(_class_cells(report))
     return row
 
