@@ -12,6 +12,7 @@ import contextlib
 import http.client
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -203,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.folder.is_dir():
         write_checkpoint("cpu_demo", given.folder)
     context_tokens = max(*given.tokens, 1024) + 64
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped in order, too
     cores = share_cores(DeviceSettings(name="cpu", kind="cpu", threads=given.threads))
     with tempfile.TemporaryDirectory(prefix="bench-") as logs:
         plan = Plan(given.folder, context_tokens, given.chunk_tokens, given.threads, cores, Path(logs))
