@@ -74,7 +74,7 @@ class Sdpa:
 
     def __call__(self, queries: torch.Tensor, read: KeysAndValues, lengths: Lengths) -> None:
         """One sequence after the other."""
-        for part, (keys, values) in zip(torch.split(queries, lengths.rows), read, strict=True):
+        for part, (keys, values) in zip(torch.split(queries, list(lengths.rows)), read, strict=True):
             part.copy_(attend(part, keys, values))
 
 
@@ -145,7 +145,7 @@ class FlashInfer:
 
     def __call__(self, queries: torch.Tensor, read: KeysAndValues, lengths: Lengths) -> None:
         """One sequence after the other: its kernels for batches keep a plan between calls."""
-        for part, (keys, values) in zip(torch.split(queries, lengths.rows), read, strict=True):
+        for part, (keys, values) in zip(torch.split(queries, list(lengths.rows)), read, strict=True):
             part.copy_(self._attend(part, keys, values, causal=True))
 
 

@@ -7,6 +7,7 @@ from engine.core.clock import NS_PER_S
 from engine.model.granularity import Granularity
 from engine.model.operators import plan_prefill
 from engine.model.shape import ModelShape
+from engine.scheduling.predictors.attention_curve import AttentionCurve
 from engine.scheduling.predictors.guarded import LONGEST_NS, GuardedPredictor
 from engine.scheduling.predictors.operator_sum import (
     OperatorCount,
@@ -114,6 +115,21 @@ def test_operator_times_are_summed_and_interpolated_between_lengths() -> None:
     assert predictor.estimate_ns(Work(((150, 0),))) == round((2 * 0.2 + 3 * attention_150) * NS_PER_S)
     # Projections see the rows of all sequences, attention each sequence for itself, a later chunk its position.
     assert predictor.estimate_ns(Work(((100, 0), (100, 400)))) == round((2 * 0.3 + 3 * 4.0) * NS_PER_S)
+
+
+def test_attention_over_cached_tokens_is_read_by_their_pairs() -> None:
+    points = [(10, 0, 1.0), (20, 0, 3.0), (100, 0, 60.0), (10, 40, 5.0), (20, 40, 11.0)]
+    curve = AttentionCurve("attention", points)  # 400 cached pairs take 4 s, 800 take 8 s
+    assert curve.at(10, 60) == pytest.approx(1 + 6)
+    assert curve.at(20, 10) == pytest.approx(3 + 2)  # 200 pairs, half-way to the first measured
+    assert curve.at(10, 81) == pytest.approx(3 + 57 * (55 + 810 - 210) / (5050 - 210))  # past 800: all pairs as own
+    assert curve.at(10, 0) == 1
+    with pytest.raises(RangeError, match="was measured from 55 to 5050, not at 5055"):
+        curve.at(10, 500)
+    noisy = AttentionCurve("attention", [(10, 0, 1.0), (10, 40, 0.9)])
+    assert noisy.at(10, 40) == pytest.approx(1)
+    with pytest.raises(ValueError, match="no times of operator 'attention'"):
+        AttentionCurve("attention", [(10, 40, 0.9)])
 
 
 def test_operator_times_never_fall() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from engine.core.batch import Work
 from engine.core.clock import NS_PER_S
+from engine.scheduling.predictors.attention_curve import AttentionCurve
 from engine.scheduling.predictors.sampled_curve import SampledCurve
 
 
@@ -54,30 +55,34 @@ class OperatorSumPredictor:
     the operators that are left.
 
     counts: in the order a task runs them; neighbours of the same `times` make up a layer that is run so many times.
-    Operators over all rows depend on the number of rows only. Those per sequence are priced as attention is:
-    by the area n (x + (n + 1) / 2) of query-key pairs of n new tokens after x cached ones.
+    Operators over all rows depend on the number of rows only, and are read at samples without cached tokens. Those per
+    sequence are priced as attention is (`AttentionCurve`): a later chunk at its true position.
     Raises ValueError where a count has no sample, or a time is not above 0.
     """
 
     def __init__(self, samples: c.Sequence[OperatorSample], counts: c.Sequence[OperatorCount]) -> None:
         self._counts = tuple(counts)
-        self._curves: dict[str, SampledCurve] = {}
+        self._by_rows: dict[str, SampledCurve] = {}
+        self._by_sequence: dict[str, AttentionCurve] = {}
         for count in counts:
             own = [sample for sample in samples if sample.operator == count.operator]
-            size = _pairs if count.per_sequence else _rows
-            points = {size(sample.new_tokens, sample.context_tokens): sample.seconds for sample in own}
-            self._curves[count.operator] = SampledCurve(count.operator, sorted(points.items()))
+            if count.per_sequence:
+                lengths = [(sample.new_tokens, sample.context_tokens, sample.seconds) for sample in own]
+                self._by_sequence[count.operator] = AttentionCurve(count.operator, lengths)
+            else:
+                points = {float(sample.new_tokens): sample.seconds for sample in own}
+                self._by_rows[count.operator] = SampledCurve(count.operator, sorted(points.items()))
 
     def estimate_ns(self, work: Work) -> int:
         """Raises RangeError for a length that was not measured around."""
         rows = sum(new for new, _ in work.lengths)
         seconds = 0.0
         for count, times in zip(self._counts, self._left(work.operators_done), strict=True):
-            curve = self._curves[count.operator]
             if count.per_sequence:
-                seconds += times * sum(curve.at(_pairs(new, context)) for new, context in work.lengths)
+                attention = self._by_sequence[count.operator]
+                seconds += times * sum(attention.at(new, context) for new, context in work.lengths)
             else:
-                seconds += times * curve.at(rows)
+                seconds += times * self._by_rows[count.operator].at(rows)
         return round(seconds * NS_PER_S)
 
     def _left(self, done: int) -> list[int]:
@@ -92,11 +97,3 @@ class OperatorSumPredictor:
 
     def observe(self, work: Work, executed_ns: int) -> None:
         """Ignored: the profile is what it is."""
-
-
-def _rows(new_tokens: int, context_tokens: int) -> float:  # noqa: ARG001 - the context is not computed again
-    return float(new_tokens)
-
-
-def _pairs(new_tokens: int, context_tokens: int) -> float:
-    return new_tokens * (context_tokens + (new_tokens + 1) / 2)
