@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
+from harness.experiments.fairness_table import fairness_rows, write_fairness
 from harness.measurement.blocking import GRANULARITY_COLUMNS
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
 from harness.measurement.ratio_table import ratio_table, write_ratios
@@ -86,7 +87,7 @@ def write_points_of(
     reference: str = DISTSERVE,
 ) -> None:
     """Raw points, the point table and the max goodput table of one experiment."""
-    rows = []
+    rows, shares = [], []
     for facts, capacity in points:
         slug = f"{facts.series}-{facts.batching}-{facts.rate_scale:g}-{facts.slo_scale:g}-{facts.seed}"
         facts = replace(facts, point="".join(c if c.isalnum() or c in "-." else "_" for c in slug))
@@ -106,9 +107,13 @@ def write_points_of(
             limit = min(1.0, 1.15 - 0.025 * facts.rate_scale + 0.002 * facts.seed)
             row.update(bound_attainment=limit, fraction_of_bound=float(row["attainment"]) / limit)  # type: ignore[arg-type]
         rows.append(row)
+        if facts.source == "measured":
+            shares += fairness_rows(Point(facts, {}, {}, made, engine, client), lambda tokens: tokens / 4000)
         if raw:
             write_point(root / "raw" / facts.experiment / facts.point, Point(facts, {}, {}, made, engine, client))
     experiment = str(rows[0]["experiment"])
+    if shares:
+        write_fairness(root / "tables", experiment, shares)
     table = root / "tables" / f"{experiment}.csv"
     write_points(table, rows)
     if len({row["slo_scale"] for row in rows}) == 1 and len({row["batching"] for row in rows}) <= 3:
