@@ -104,7 +104,7 @@ figures-check: env  ## Compare what would be drawn with the committed rows (CI)
 claims: env  ## Hold the paper's claims against the committed results (seconds)
 	$(PY) -m figures.check_claims
 
-bench: env  ## Noisy timings, apart from the tests (10 min, a quiet machine)
+bench: env  ## Noisy timings, apart from the tests (20 min, a quiet machine)
 	for name in scheduling_call check_overhead step_overhead prefill_vs_transformers client_rate; do \
 	  echo "== bench.$$name"; $(PY) -m bench.$$name; done
 
