@@ -14,6 +14,7 @@ from engine.core.trace import PlannedRequest
 from engine.torch_backend.checkpoint_folder import write_checkpoint
 from harness.loadgen.player import play
 from harness.loadgen.settings import PlayerSettings, ShowProgress, Target
+from harness.loadgen.sse import SSEParser
 from tests.baselines.real_server import launch_of, present, running
 from tests.clients.test_transcripts import TRANSCRIPTS, events_of
 
@@ -65,24 +66,26 @@ def test_only_vllm_knows_the_name_of_its_model(served: tuple[str, Target]) -> No
 
 
 def test_the_recorded_streams_are_still_what_it_sends(served: tuple[str, Target]) -> None:
-    """The fields of a chunk with a token, and of the last one with usage."""
+    """The fields of a chunk with a token, and of the last one with usage; and the tokens themselves."""
     server, target = served
-    version = present(server).version  # type: ignore[arg-type]
-    if not (TRANSCRIPTS / f"{server}-{version}.sse").is_file():
-        pytest.skip(f"there is no transcript of {server} {version}")
-    body = {"model": target.model, "prompt": [11, 12, 13, 14], "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+    recorded = f"{server}-{present(server).version}-token_ids"  # type: ignore[arg-type]
+    if not (TRANSCRIPTS / f"{recorded}.sse").is_file():
+        pytest.skip(f"there is no transcript {recorded}")
+    body = {"model": target.model, "prompt": [136, 137], "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+    asked = {**body, "stream": True, "stream_options": {"include_usage": True}, "return_token_ids": True}
     connection = http.client.HTTPConnection(target.base_url.removeprefix("http://"), timeout=300)
-    asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
     connection.request("POST", "/v1/completions", json.dumps(asked), {"Content-Type": "application/json"})
-    lines = [line for line in connection.getresponse().read().split(b"\n\n") if line]
+    events = SSEParser().feed(connection.getresponse().read())
     connection.close()
-    now = [json.loads(line.removeprefix(b"data: ")) for line in lines[:-1]]
-    then = [json.loads(event.data) for event in events_of(f"{server}-{version}")[:-1]]
-    assert lines[-1] == b"data: [DONE]"
+    assert events[-1].data == b"[DONE]"
+    now = [json.loads(event.data) for event in events[:-1]]
+    then = [json.loads(event.data) for event in events_of(recorded)[:-1]]
     assert [shape(now[0]), shape(now[-1])] == [shape(then[0]), shape(then[-1])]
-    assert "".join(one["choices"][0]["text"] for one in now[:-1]) == "".join(
-        one["choices"][0]["text"] for one in then[:-1]
-    )
+    assert tokens(now) == tokens(then)
+
+
+def tokens(chunks: list[dict[str, Any]]) -> list[int]:
+    return [token for chunk in chunks for choice in chunk["choices"] for token in choice["token_ids"]]
 
 
 def shape(chunk: dict[str, Any]) -> Any:
