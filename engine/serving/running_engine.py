@@ -11,6 +11,7 @@ from typing import TextIO
 
 import torch
 
+from engine.core.clock import NS_PER_US
 from engine.model.granularity import Granularity, TileSettings
 from engine.scheduling.decision_log import DecisionLog
 from engine.scheduling.driver import Driver
@@ -134,6 +135,7 @@ def _executor_settings(settings: EngineSettings) -> ExecutorSettings:
         kv_blocks=settings.kv_blocks,
         block_tokens=settings.block_tokens,
         threads=settings.threads,
+        launch_bound_ns=settings.launch_bound_us * NS_PER_US,
     )
 
 

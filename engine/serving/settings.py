@@ -71,6 +71,9 @@ class EngineSettings:
         0.25, "decode order by_deadline: share of its TBT SLO at which a step becomes urgent", least=0, most=1
     )
     activation_bytes: int = setting(1 << 30, "memory that executing and preempted prefills may hold", least=1)
+    launch_bound_us: int = setting(
+        500, "on CUDA: microseconds of predicted work the host launches ahead; 0: each operator is waited for", least=0
+    )
     watchdog_s: float = setting(
         30.0, "seconds one operator may take before /health says it hangs; 0: no limit", least=0
     )

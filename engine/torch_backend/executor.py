@@ -18,6 +18,7 @@ from engine.torch_backend.kv_cache import KVCache, KVExhaustedError
 from engine.torch_backend.kv_transfers import KVTransfers
 from engine.torch_backend.kv_transport import KVTransport
 from engine.torch_backend.models.decoder import Decoder
+from engine.torch_backend.operator_times import OperatorTimes
 from engine.torch_backend.payload import LiveRequest, Payload
 from engine.torch_backend.peers import Nobody, Peers
 from engine.torch_backend.program import Program, plan_program
@@ -73,6 +74,7 @@ class TorchExecutor:
         self.settings = settings
         self.model = model
         self._peers = peers or Nobody()
+        self._times = OperatorTimes(settings.device_flops_per_s)
         self.cache = KVCache(model.shape, settings.kv_blocks, settings.block_tokens, model.device, model.dtype)
         self._clock = clock
         self._emit = emit
@@ -280,8 +282,8 @@ class TorchExecutor:
 
     def _step_through(self, held: _Held) -> bool:
         assert held.program is not None
-        window = new_window(self.model.device, self.settings)
-        return self._peers.run(held.task.task_id, held.program, held.gate, window, self.settings.predicted_ns)
+        window = new_window(self.model.device, self.settings, self._times)
+        return self._peers.run(held.task.task_id, held.program, held.gate, window, self._times.predicted_ns)
 
     def _plan(self, held: _Held) -> Program:
         task, requests = held.task, held.requests

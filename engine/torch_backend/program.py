@@ -58,7 +58,7 @@ class Program:
                 if operator.boundary and gate.stop_index <= self.cursor:
                     return False
                 operator.run()
-                window.launched(predicted_ns(operator))
+                window.launched(predicted_ns(operator), operator.flops)
                 self.cursor += 1
             return True
         finally:

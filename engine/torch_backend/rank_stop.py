@@ -174,7 +174,7 @@ def run_in_step(
             side.passed(index)
             operator.run()
             if window is not None:
-                window.launched(predicted_ns(operator))
+                window.launched(predicted_ns(operator), operator.flops)
             program.cursor = index + 1
         return True
     finally:

@@ -15,6 +15,7 @@ from engine.torch_backend.kv_cache import KVCache, KVMemoryError
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.models.shard import Shard
+from engine.torch_backend.operator_times import OperatorTimes
 from engine.torch_backend.program import Program, plan_program
 from engine.torch_backend.rank_link import all_reduce, device_of, join_group, leave_group, map_words, remove_store
 from engine.torch_backend.rank_messages import (
@@ -98,6 +99,7 @@ class RankWorker:
         )
         model = self._model
         self._cache = KVCache(model.shape, settings.kv_blocks, settings.block_tokens, model.device, model.dtype)
+        self._times = OperatorTimes(settings.device_flops_per_s)
         self._tasks: dict[int, Program | Exception] = {}
 
     def obey(self, message: ToRank) -> Ended | None:
@@ -133,9 +135,9 @@ class RankWorker:
         if isinstance(program, Exception):
             return Ended(0, f"{type(program).__name__}: {program}")
         side = FollowerStop(self._words, self._rank)
-        window = new_window(self._model.device, self._settings)
+        window = new_window(self._model.device, self._settings, self._times)
         try:
-            run_in_step(program, side, window, self._settings.predicted_ns)
+            run_in_step(program, side, window, self._times.predicted_ns)
         except Exception as error:
             # Whatever breaks in an operator is for rank 0 to judge: it may have broken everywhere.
             LOG.exception("task %d failed", task_id)
