@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -195,3 +196,14 @@ def noop() -> Respond:
     """One token, always the same bytes, without reading the request: as fast as this server gets."""
     script = Script((Step(0.0, event(token(finish="length")) + event(usage(1, 1)) + DONE),))
     return lambda _: script
+
+
+def stamped() -> Respond:
+    """One token at once; stated as cached tokens: the nanoseconds from the request's arrival until it was made."""
+
+    def respond(seen: Seen) -> Script:
+        body = event(token(finish="length"))
+        taken_ns = time.monotonic_ns() - seen.arrived_at_ns
+        return Script((Step(0.0, body + event(usage(1, 1, cached=taken_ns)) + DONE),))
+
+    return respond

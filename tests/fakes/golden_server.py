@@ -27,8 +27,10 @@ from tests.fakes.golden_script import (
     never,
     noop,
     refused,
+    stamped,
 )
 
+MODES = ("noop", "stamped", "complete", "capacity", "reject-half", "never")
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 429: "Too Many Requests", 503: "Service Unavailable"}
 
 
@@ -181,6 +183,7 @@ def _respond_of(arguments: argparse.Namespace) -> Respond:
     complete = after(arguments.ttft_s, arguments.gap_s)
     return {
         "noop": noop,
+        "stamped": stamped,
         "complete": lambda: complete,
         "capacity": lambda: capacity(arguments.rate_rps),
         "reject-half": lambda: in_turn(refused(503), complete),
@@ -197,7 +200,7 @@ async def _main(arguments: argparse.Namespace) -> None:
 def _parse(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Fake OpenAI-compatible server that answers by script.")
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--mode", choices=("noop", "complete", "capacity", "reject-half", "never"), default="noop")
+    parser.add_argument("--mode", choices=MODES, default="noop")
     parser.add_argument("--ttft-s", type=float, default=0.0)
     parser.add_argument("--gap-s", type=float, default=0.0)
     parser.add_argument("--rate-rps", type=float, default=10.0)
