@@ -4,8 +4,8 @@ python -m bench.client_rate. Client on one core, a fake server that answers at o
   1. rates with small and with 16 KB bodies, each with the verdict of a measured run; then doubled until it flips
   2. many streams open at once
   3. the client's TTFT against what the server saw, at 50 requests a second
-Exit code 1 when a rate asked for is not VALID with a sender lag of at most 5 ms at p99, when a stream of the many fails,
-or when the two TTFTs differ by more than 2 ms at p99.
+Exit code 1 when a rate asked for is not VALID with a sender lag of at most 5 ms at p99, when a stream of the many
+fails, or when the two TTFTs differ by more than 2 ms at p99.
 """
 
 import argparse
