@@ -17,7 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ("-m", "engine.serving.server")
 FAKE = ("-m", "tests.serving.fake_server")
-START_S = 60.0
+START_S = 180.0
 
 
 class ServerProcess:
