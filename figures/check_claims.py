@@ -10,13 +10,13 @@ AS_CLAIMED, NOT_AS_CLAIMED = 0, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report. 1 when a claim is contradicted or its data vanished from a table, 2 when it cannot be made."""
+    """Write the report. 1 when a claim is contradicted (and its file does not say why) or its data vanished from a table,
+    2 when it cannot be made."""
     parser = OneSentenceParser(prog="python -m figures.check_claims", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument("--out", type=Path, default=Path("figures/out"), help="report's folder (default: figures/out)")
     options = parser.parse_args(argv)
 
-    from figures.claim_findings import Outcome
     from figures.claim_outcomes import judge_claims
     from figures.claims_file import ClaimsFileError, read_claims
     from figures.claims_report import as_json, as_markdown, because
@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for finding in findings:
         print(f"{finding.claim.id}: {finding.outcome}{because(finding)}")
     print(f"report: {options.out / 'claims.md'}, {options.out / 'claims.json'}")
-    return NOT_AS_CLAIMED if any(f.vanished or f.outcome is Outcome.CONTRADICTED for f in findings) else AS_CLAIMED
+    alarming = any(f.vanished or (f.contradicts and f.claim.known_contradiction is None) for f in findings)
+    return NOT_AS_CLAIMED if alarming else AS_CLAIMED
 
 
 if __name__ == "__main__":

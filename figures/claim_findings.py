@@ -34,6 +34,11 @@ class Finding:
     simulated: bool = False
     vanished: bool = False
 
+    @property
+    def contradicts(self) -> bool:
+        """Whether ours says the opposite."""
+        return self.outcome is Outcome.CONTRADICTED
+
 
 def rows_of(claim: Claim, table: pd.DataFrame, name: str) -> pd.DataFrame:
     """The rows of the claim's calibration, protocol and `where`. Raises MissingInputError where none is left."""

@@ -22,6 +22,8 @@ class Claim:
     from; judge or table None = not measured here. protocol: how ours was come by, for a person.
     calibration: the simulated device, where ours is simulated. load_protocol: the protocol the rows must have
     (paper, steady_state). where: further columns and the value the rows must have.
+    known_contradiction: why ours contradicts the claim, where that has been looked into; the outcome stays, the command
+    no longer fails for it.
     """
 
     id: str
@@ -37,6 +39,7 @@ class Claim:
     calibration: str | None = None
     load_protocol: str | None = None
     where: Mapping[str, str | float] = field(default_factory=dict)
+    known_contradiction: str | None = None
 
     @property
     def threshold(self) -> float:

@@ -27,6 +27,7 @@ def as_markdown(findings: Sequence[Finding]) -> str:
             f"Comparison: {claim.comparison}, tolerance {claim.tolerance:g}.",
         ]
         lines += [f"Found: {finding.note}."] if finding.note and finding.note != claim.protocol else []
+        lines += [f"Known: {claim.known_contradiction}"] if finding.contradicts and claim.known_contradiction else []
         lines += [f"Source: {claim.source}."]
     return "\n".join(lines) + "\n"
 
@@ -47,6 +48,7 @@ def as_json(findings: Sequence[Finding]) -> str:
             "ours_high": _rounded(finding.high),
             "outcome": finding.outcome.value,
             "note": finding.note,
+            "known_contradiction": finding.claim.known_contradiction,
             "simulated": finding.simulated,
             "vanished": finding.vanished,
             "source": finding.claim.source,

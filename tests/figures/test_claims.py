@@ -217,6 +217,18 @@ def test_the_report_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFix
     assert "C1: not_run" in capsys.readouterr().out
 
 
+def test_a_contradiction_whose_cause_is_written_down_is_shown_and_does_not_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granularity(tmp_path, layer=(5.0, 999.0))
+    claim = replace(CLAIMS["C2"], known_contradiction="Because.")
+    for known, status in ((claim, 0), (CLAIMS["C2"], 1)):
+        monkeypatch.setattr("figures.claims_file.read_claims", lambda known=known: (known,))
+        assert main(["--results", str(tmp_path), "--out", str(tmp_path / "out")]) == status
+        assert "C2: contradicted" in capsys.readouterr().out
+        assert ("Known: Because." in (tmp_path / "out" / "claims.md").read_text()) is (status == 0)
+
+
 def test_claims_file_mistakes_are_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "claims.yaml"
     path.write_text("claims:\n  - id: C9\n")
