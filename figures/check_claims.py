@@ -10,8 +10,8 @@ AS_CLAIMED, NOT_AS_CLAIMED = 0, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report. 1 when a claim is contradicted (and its file does not say why) or its data vanished from a table,
-    2 when it cannot be made."""
+    """Write the report. 1 when a claim is contradicted without a known cause, or its data vanished from a table; 2 when
+    it cannot be made."""
     parser = OneSentenceParser(prog="python -m figures.check_claims", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument("--out", type=Path, default=Path("figures/out"), help="report's folder (default: figures/out)")
