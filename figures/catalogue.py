@@ -12,6 +12,7 @@ from figures import (
     blocking_by_granularity,
     chunk_tradeoff,
     colocated,
+    disaggregation,
     fairness,
     gain_split,
     goodput_steps,
@@ -85,5 +86,6 @@ DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
         "sim_models_max_goodput": Drawing(max_goodput.rows, max_goodput.draw, "sim_models"),
         "sim_tp": Drawing(tensor_parallel.rows, tensor_parallel.draw, "sim_tp"),
         "sim_colocated": Drawing(colocated.rows, colocated.draw, "sim_colocated"),
+        "sim_pd": Drawing(disaggregation.rows, disaggregation.draw, "sim_pd"),
     }
 )

@@ -39,6 +39,9 @@ FIXED: dict[str, SeriesStyle] = {
     "FlowPrefill (half_layer)": SeriesStyle("#004466", "d", DASHED, "..."),
     "FlowPrefill (layer)": SeriesStyle("#004466", "v", DOTTED, "xx"),
     "DistServe": SeriesStyle("#D55E00", "s", DASHED, "\\\\\\"),
+    "FlowPrefill (1P1D)": SeriesStyle("#CC79A7", "P", SOLID, "++"),
+    "FlowPrefill (steps by deadline)": SeriesStyle("#009E73", "D", DASH_DOT, "//"),
+    "DistServe (FCFS, 1P1D)": SeriesStyle("#E69F00", "X", DOTTED, "xx"),
     "EDF (operator)": SeriesStyle("#8A7000", "h", DASH_DOT_DOT, "++"),
     "SRPT (operator)": SeriesStyle("#777777", "8", DASHED, "oo"),
     "Restart (S-EDF)": SeriesStyle("#5B3A29", "*", DOTTED, "**"),
@@ -105,7 +108,7 @@ def _place(name: str) -> tuple[int, int, str]:
 
 
 def _plain_name(name: str) -> str:
-    return "DistServe" if name.startswith("DistServe") else name
+    return "DistServe" if name.startswith("DistServe") and name not in FIXED else name
 
 
 def _known(name: str) -> SeriesStyle | None:

@@ -11,6 +11,7 @@ from engine.core.record import RequestRecord, Status
 from figures import (
     attainment_vs_rate,
     colocated,
+    disaggregation,
     gain_split,
     max_goodput,
     predictor_fit,
@@ -252,6 +253,22 @@ def test_colocated_rows_have_both_attainments(tmp_path: Path) -> None:
     made.write_simulated_comparison(tmp_path, "no_decode", seeds=1, requests=5)
     with pytest.raises(MissingInputError, match="nothing was decoded"):
         colocated.rows(Inputs(Results(tmp_path), "no_decode"))
+
+
+def test_disaggregated_rows_are_at_rates_per_accelerator(tmp_path: Path) -> None:
+    made.write_disaggregated(tmp_path)
+    inputs = Inputs(Results(tmp_path), "sim_pd")
+    table, found = inputs.results.table("sim_pd", ()), disaggregation.rows(inputs)
+    for series, shares in (("FlowPrefill (1P1D)", 2), ("FlowPrefill (operator)", 1)):
+        tried = sorted(set(table[table["series"] == series]["rate_scale"]))
+        drawn = sorted(set(found[found["series"] == series][disaggregation.X]))
+        assert drawn == [rate / shares for rate in tried]
+    by_metric = found.pivot_table(index=["series", disaggregation.X], columns="metric", values="attainment")
+    assert (by_metric["attainment_joint"] - by_metric["tbt_attainment"] / 2).abs().max() < 1e-9
+    assert [disaggregation.accelerators(name) for name in ("flowprefill", "x_2p1d", "flowprefill_10p4d")] == [1, 3, 14]
+    made.write_simulated_comparison(tmp_path, "no_decode", seeds=1, requests=5)
+    with pytest.raises(MissingInputError):
+        disaggregation.rows(Inputs(Results(tmp_path), "no_decode"))
 
 
 def test_predictor_fit_leaves_out_later_chunks_and_what_was_not_predicted(tmp_path: Path) -> None:
