@@ -56,8 +56,8 @@ class DecodeSteps:
         if not batch:
             return None
         step_ns = self._step_ns(batch)
-        in_time = [live for live in batch if token_due_ns(live) > now_ns + step_ns]
-        ordering = in_time[0] if in_time else batch[-1]
+        # In order of their deadlines: the first that is late enough.
+        ordering = next((live for live in batch if token_due_ns(live) > now_ns + step_ns), batch[-1])
         due_at_ns, tbt_ns = token_due_ns(ordering), ordering.request.slo.tbt_ns
         item = WorkItem(
             key=KEY,
