@@ -33,7 +33,10 @@ class SegmentFolder:
         descriptor = os.open(self.path / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
             # A file that is only given its length takes memory page by page, and a full folder kills the writer.
-            os.posix_fallocate(descriptor, 0, size_bytes)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, size_bytes)
+            else:  # macOS
+                os.ftruncate(descriptor, size_bytes)
             return name, mmap.mmap(descriptor, size_bytes)
         except BaseException:
             self.unlink(name)

@@ -18,12 +18,15 @@ COUNTERS = {
     "rejected": "requests refused by the scheduler",
     "prefill_tokens": "prompt tokens computed",
     "decode_tokens": "tokens decoded",
+    "kv_sent": "requests whose KV left for another instance",
+    "kv_received": "requests whose KV came from another instance",
 }
 GAUGES = {
     "waiting": "prefills waiting",
     "executing": "prefills executing",
     "preempted": "prefills preempted at this instant",
     "decoding": "requests that decode",
+    "handing_over": "requests whose KV is about to come or to leave, or on its way",
     "kv_blocks_free": "KV blocks free",
     "kv_blocks_total": "KV blocks in the pool",
     "activation_bytes": "bytes reserved for activations",

@@ -64,5 +64,6 @@ class DecodeRoom:
     def leave(self, request_id: str) -> None:
         """The request is over, or asks anew: what it had is free. Nothing happens when it had nothing."""
         self._waiting.pop(request_id, None)
-        index, blocks = self._placed.pop(request_id, (0, 0))
-        self._free[index] += blocks
+        if request_id in self._placed:
+            index, blocks = self._placed.pop(request_id)
+            self._free[index] += blocks
