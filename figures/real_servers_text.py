@@ -64,9 +64,13 @@ def _share(row: Line) -> str:
 
 
 def _difference(row: Line) -> str:
-    if math.isnan(float(row["difference_low"])):
-        return f"{100 * row['difference']:+.1f}"
-    return f"{100 * row['difference']:+.1f} [{100 * row['difference_low']:+.1f}, {100 * row['difference_high']:+.1f}]"
+    middle, low, high = (_points(row[name]) for name in ("difference", "difference_low", "difference_high"))
+    return f"{middle} [{low}, {high}]" if low else middle
+
+
+def _points(share: float) -> str:
+    """Percentage points with a sign, no -0.0; empty for what is not known."""
+    return "" if math.isnan(share) else f"{round(100 * share, 1) + 0.0:+.1f}"
 
 
 def _server(row: Line) -> str:

@@ -61,6 +61,17 @@ def test_it_says_which_points_are_invalid_and_which_server_was_not_run(tmp_path:
     assert "| vLLM (priority), chunk 2048 | 0.8 | +12.0 [+6.0, +17.0] |" in text
 
 
+def test_a_difference_of_nothing_has_no_minus(tmp_path: Path) -> None:
+    write_real_servers(tmp_path, shares=(0.8,), seeds=1, requests=20)
+    path = tmp_path / "tables" / "real_servers_differences.csv"
+    rows_there = [row for row in read_table(path) if row["series"] == "DistServe (FCFS)"]
+    unknown = {"difference_low": "", "difference_high": ""}
+    nothing = {"difference": "-0.0001", "difference_low": "-0.0002", "difference_high": "0"}
+    write_table(path, [{**row, **(unknown if row["class"] == "text" else nothing)} for row in rows_there])
+    text = real_servers_text.text(rows_of(tmp_path))
+    assert "| DistServe (FCFS) | 0.8 | +0.0 [+0.0, +0.0] | +52.0 | +0.0" in text
+
+
 def test_a_run_that_was_stopped_early_is_drawn_as_far_as_it_went(tmp_path: Path) -> None:
     write_real_servers(tmp_path, shares=(0.8,), seeds=1, requests=30)
     for name in ("servers", "ttft", "differences"):
