@@ -5,9 +5,8 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from engine.core.batch import Work
 from engine.core.clock import NS_PER_S
@@ -45,7 +44,7 @@ class ProxyEngine:
         self._tickets: set[str] = set()
         self._placed: dict[str, asyncio.Future[int]] = {}
         self._changed = asyncio.Event()
-        self._background: set[asyncio.Future[Any]] = set()
+        self._background: set[asyncio.Future[object]] = set()
         self._room = DecodeRoom(())
         self._block_tokens = settings.block_tokens
         self._predictor: GuardedPredictor | None = None
@@ -58,12 +57,12 @@ class ProxyEngine:
     @classmethod
     async def launch(cls, proxy: ProxySettings, settings: EngineSettings, command: Sequence[str]) -> "ProxyEngine":
         """Start all instances. Raises SettingsError for a folder that cannot be used."""
-        engine = SegmentFolder(Path(settings.hand_over_folder or default_folder()))
+        folder = SegmentFolder(Path(settings.hand_over_folder or default_folder()))
         try:
-            for name in engine.sweep(os.getpid()):
+            for name in folder.sweep(os.getpid()):
                 LOG.info("removed %s, which a dead process had left", name)
         except OSError as error:
-            raise SettingsError(f"--hand-over-folder {engine.path}: cannot be used ({error.strerror})") from error
+            raise SettingsError(f"--hand-over-folder {folder.path}: cannot be used ({error.strerror})") from error
         return cls(proxy, settings, command)
 
     def _start(
@@ -235,7 +234,7 @@ class ProxyEngine:
     def _free(self, ticket: str) -> None:
         self._later(lambda: self._folder.unlink(ticket))
 
-    def _later(self, work: Any) -> None:
+    def _later(self, work: Callable[[], object]) -> None:
         """On another thread: giving gigabytes back takes long enough to hold up every stream."""
         future = asyncio.get_running_loop().run_in_executor(None, work)
         self._background.add(future)
