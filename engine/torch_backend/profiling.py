@@ -8,7 +8,8 @@ import platform
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,15 @@ from engine.torch_backend.gate import Gate
 from engine.torch_backend.kv_cache import KVCache
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.decoder import Decoder
-from engine.torch_backend.program import Program, plan_program
+from engine.torch_backend.program import Operator, Program, plan_program
 from engine.torch_backend.sampling import SamplingSettings
 from engine.torch_backend.task_state import build_state
 
 BLOCK_TOKENS = 16
+
+Lengths = tuple[int, int]
+"""New tokens, and tokens in the cache before them."""
+
 # fmt: off
 LENGTHS = (
     1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
@@ -61,7 +66,7 @@ class Bench:
         """One whole prefill, planning and reading the token back included, as the executor counts it."""
 
         def run() -> None:
-            program = self._program(new_tokens, context_tokens)
+            program = self.program(new_tokens, context_tokens)
             program.run(Gate())
             assert program.state.sampled is not None
             program.state.sampled.tolist()
@@ -76,32 +81,48 @@ class Bench:
         return time.perf_counter() - started_s
 
     def operators_s(self, new_tokens: int, context_tokens: int) -> Iterator[tuple[str, float]]:
-        """Every operator with its seconds, one after the other."""
-        for operator in self._program(new_tokens, context_tokens).operators:
-            self._wait()
+        """Every operator with its seconds, one after the other.
+
+        On CUDA by events between operators that are launched without waiting: where the device waits for the host, so
+        does the operator's time.
+        """
+        operators = self.program(new_tokens, context_tokens).operators
+        if self._model.device.type == "cuda":
+            yield from self._device_seconds(operators)
+            return
+        for operator in operators:
             started_s = time.perf_counter()
             operator.run()
-            self._wait()
             yield operator.name, time.perf_counter() - started_s
 
-    def _program(self, new_tokens: int, context_tokens: int) -> Program:
+    def _device_seconds(self, operators: Sequence[Operator]) -> Iterator[tuple[str, float]]:
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(operators) + 1)]
+        torch.cuda.synchronize(self._model.device)
+        events[0].record()
+        for operator, event in zip(operators, events[1:], strict=True):
+            operator.run()
+            event.record()
+        torch.cuda.synchronize(self._model.device)
+        for operator, (start, end) in zip(operators, pairwise(events), strict=True):
+            yield operator.name, start.elapsed_time(end) / 1e3
+
+    def program(self, new_tokens: int, context_tokens: int) -> Program:
+        """One prefill, planned."""
         task = Task(0, TaskKind.PREFILL, (Share("profiled", context_tokens, new_tokens),))
         tokens = [token % self._model.shape.vocab_size for token in range(new_tokens)]
         state = build_state(self._model.shape, self._cache, self._model.rope, segments_of(task), tokens)
         return plan_program(self._model, state, [(SamplingSettings(), None)], self._granularity)
 
-    def _wait(self) -> None:
-        if self._model.device.type == "cuda":
-            torch.cuda.synchronize(self._model.device)
 
-
-def measure_prefills(bench: Bench, max_tokens: int, rounds: int) -> list[dict[str, Any]]:
-    """Median seconds of each length.
+def measure_prefills(
+    bench: Bench, max_tokens: int, rounds: int, asked: Sequence[Lengths] | None = None
+) -> list[dict[str, Any]]:
+    """Median seconds of each length. asked: lengths in place of the usual ones.
 
     A round goes through all lengths, so that a slow spell of the machine hits one round and not one length; short
     prefills are cheap and get more samples.
     """
-    points = [(n, 0) for n in LENGTHS] + list(CONTINUATIONS)
+    points = [*((n, 0) for n in LENGTHS), *CONTINUATIONS] if asked is None else list(asked)
     points = [(new, context) for new, context in points if new + context <= max_tokens]
     samples: dict[tuple[int, int], list[float]] = defaultdict(list)
     for new, context in points:
@@ -113,9 +134,11 @@ def measure_prefills(bench: Bench, max_tokens: int, rounds: int) -> list[dict[st
     return [_entry(new, context, statistics.median(samples[new, context])) for new, context in points]
 
 
-def measure_operators(bench: Bench, max_tokens: int, rounds: int) -> list[dict[str, Any]]:
+def measure_operators(
+    bench: Bench, max_tokens: int, rounds: int, asked: Sequence[Lengths] | None = None
+) -> list[dict[str, Any]]:
     """Median seconds of each operator kind, over layers and rounds; rounds go through all lengths, as for prefills."""
-    points = [(new, context) for new, context in OPERATOR_LENGTHS if new + context <= max_tokens]
+    points = [(new, context) for new, context in asked or OPERATOR_LENGTHS if new + context <= max_tokens]
     samples: dict[tuple[int, int], dict[str, list[float]]] = {point: defaultdict(list) for point in points}
     for new, context in points:
         for _ in bench.operators_s(new, context):
@@ -145,18 +168,22 @@ def profile(name_or_folder: str, device: str, max_tokens: int, threads: int, rou
     """The content of a profile file. Raises ModelLoadError for a model that cannot be loaded."""
     torch.set_num_threads(threads)
     model = load_model(name_or_folder, device, dummy=True)
-    max_tokens = min(max_tokens, model.shape.max_positions)
+    return profile_of(model, min(max_tokens, model.shape.max_positions), rounds)
+
+
+def profile_of(model: Decoder, max_tokens: int, rounds: int, asked: Sequence[Lengths] | None = None) -> dict[str, Any]:
+    """The same of a model at hand. asked: lengths in place of the usual ones."""
     with torch.inference_mode():
         bench = Bench(model, max_tokens)
         return {
             "model": model.shape.name,
             "device": _device_name(model.device),
             "dtype": str(model.dtype).removeprefix("torch."),
-            "threads": threads,
+            "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "rounds": rounds,
-            "prefill": measure_prefills(bench, max_tokens, rounds),
-            "operators": measure_operators(bench, max_tokens, rounds),
+            "prefill": measure_prefills(bench, max_tokens, rounds, asked),
+            "operators": measure_operators(bench, max_tokens, rounds, asked),
         }
 
 

@@ -1,0 +1,49 @@
+"""The wait of a pause asked at a random instant, from operator times, boundaries and the launch bound alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedWait:
+    """Of a prefill that the device runs without a gap. In seconds.
+
+    formula_s: sum(t^2) / (2 sum t) over the times t between boundaries. queued_s: what the work launched ahead adds to
+    the mean. longest_s: the longest t.
+    """
+
+    formula_s: float
+    queued_s: float
+    longest_s: float
+
+    @property
+    def mean_s(self) -> float:
+        """The mean wait."""
+        return self.formula_s + self.queued_s
+
+
+def expected_wait(seconds: Sequence[float], boundary: Sequence[bool], bound_s: float) -> ExpectedWait:
+    """seconds: of each operator; boundary: whether the task may stop before it.
+
+    An operator is launched once what is in flight ends within the bound (`LaunchWindow`); a pause is heard at the next
+    launch of an operator with a boundary, and the task has stopped when all before it has ended. So a pause in the
+    stretch [since, launch) waits until `ended`, on the average over the stretch.
+    """
+    ended = since = area = squares = gap = longest = 0.0
+    for took, may_stop in zip(seconds, boundary, strict=True):
+        if may_stop:
+            launch = max(since, ended - bound_s)
+            area += _area(since, launch, ended)
+            since = launch
+            squares, longest, gap = squares + gap * gap, max(longest, gap), 0.0
+        ended += took
+        gap += took
+    area += _area(since, ended, ended)
+    squares, longest = squares + gap * gap, max(longest, gap)
+    formula = squares / (2 * ended)
+    return ExpectedWait(formula, area / ended - formula, longest)
+
+
+def _area(start: float, stop: float, ended: float) -> float:
+    """The integral of (ended - x) over x from start to stop."""
+    return (stop - start) * (ended - (start + stop) / 2)
