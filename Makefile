@@ -24,7 +24,7 @@ SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_er
 
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help env test lint smoke reproduce reproduce-full simulate real-servers fidelity figures figures-check claims bench soak traces checkpoint env-vllm env-sglang env-sweeps test-servers clean
+.PHONY: help env test lint smoke reproduce reproduce-full simulate real-servers fidelity figures figures-check claims bench gpu-check soak traces checkpoint env-vllm env-sglang env-sweeps test-servers clean
 
 help:  ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ claims: env  ## Hold the paper's claims against the committed results (seconds)
 bench: env  ## Noisy timings, apart from the tests (20 min, a quiet machine)
 	for name in scheduling_call check_overhead step_overhead prefill_vs_transformers client_rate; do \
 	  echo "== bench.$$name"; $(PY) -m bench.$$name; done
+
+gpu-check: env  ## Everything the engine claims on a CUDA device, one table (<= 8 min, one GPU)
+	$(PY) -m bench.gpu_check --out outputs/gpu_check
 
 soak: env  ## A server at twice its load, clients leaving at random: nothing leaks, memory stays flat (11 min, no GPU)
 	$(PY) -m bench.soak --seconds 600
