@@ -73,7 +73,7 @@ def _check(out: Path, scratch: Path, tiny: bool, limit_s: float) -> int:
     timer = threading.Timer(limit_s, give_up)
     timer.daemon = True
     timer.start()
-    for name, part in parts_of(Setting(scale, out, scratch)):
+    for name, part in parts_of(Setting(scale, out, scratch, time.monotonic() + limit_s)):
         report.part = name
         durations[name] = _run(name, part, report)
         write()

@@ -1,15 +1,17 @@
 """Part: how long pauses at random instants wait, by granularity and by launch bound, against what is expected."""
 
 import statistics
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass
+
+import torch
 
 from bench.gpu_check.expected_wait import ExpectedWait, expected_wait
 from bench.gpu_check.report import Report
 from bench.gpu_check.scale import Setting
 from bench.gpu_check.stage import BLOCK_TOKENS, prompt
 from engine.core.clock import NS_PER_MS, NS_PER_S, NS_PER_US
-from engine.model.granularity import Granularity
+from engine.model.granularity import Granularity, TileSettings
 from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.profiling import Bench
 from engine.torch_backend.settings import ExecutorSettings
@@ -20,6 +22,7 @@ GRANULARITIES = (Granularity.LAYER, Granularity.HALF_LAYER, Granularity.OPERATOR
 MEAN_WITHIN = 0.15
 PAPER_MS = 4.5
 PAPER_TOKENS = 8192
+SHORT_TOKENS = 64
 NO_BOUND_NS = 1 << 60
 """Ahead of everything: a whole prefill is in flight at once."""
 
@@ -77,7 +80,9 @@ def _waits(
 ) -> Waits:
     ids = tuple(prompt(tokens, model.shape.vocab_size))
     blocks = -(-tokens // BLOCK_TOKENS) + 1
-    settings = ExecutorSettings(granularity, kv_blocks=blocks, block_tokens=BLOCK_TOKENS, launch_bound_ns=bound_ns)
+    tile_tokens = setting.scale.tile_tokens
+    tiles = TileSettings(tile_tokens, tile_tokens**2)
+    settings = ExecutorSettings(granularity, tiles, blocks, BLOCK_TOKENS, launch_bound_ns=bound_ns)
     study = PauseStudy(model, settings, [ids], None)
     try:
         study.run()
@@ -88,18 +93,28 @@ def _waits(
             samples += study.run(instants).blocking_ns
     finally:
         study.close()
-    bound_s = bound_ns / NS_PER_S if model.device.type == "cuda" else 0.0
-    seconds, boundary = _operator_times(model, granularity, tokens)
-    waits_ms = summarize([sample / NS_PER_MS for sample in samples])
-    return Waits(waits_ms, plain_ns / NS_PER_S, expected_wait(seconds, boundary, bound_s))
+    expected = _expected(Bench(model, tokens, granularity, tiles), tokens, bound_ns / NS_PER_S, model.device.type)
+    return Waits(summarize([sample / NS_PER_MS for sample in samples]), plain_ns / NS_PER_S, expected)
 
 
-def _operator_times(model: Decoder, granularity: Granularity, tokens: int) -> tuple[list[float], Sequence[bool]]:
-    """Median seconds of each operator over three runs, and whether a task may stop before it."""
-    bench = Bench(model, tokens, granularity)
+def _expected(bench: Bench, tokens: int, bound_s: float, device: str) -> ExpectedWait:
+    """From the median seconds of each operator over three runs; on a CPU nothing is launched ahead."""
     runs = [[seconds for _, seconds in bench.operators_s(tokens, 0)] for _ in range(4)][1:]
+    seconds = [statistics.median(times) for times in zip(*runs, strict=True)]
     boundary = [operator.boundary for operator in bench.program(tokens, 0).operators]
-    return [statistics.median(times) for times in zip(*runs, strict=True)], boundary
+    if device != "cuda":
+        return expected_wait(seconds, boundary, 0.0)
+    return expected_wait(seconds, boundary, bound_s, _launch_s(bench))
+
+
+def _launch_s(bench: Bench) -> float:
+    """The host's time to launch one operator: of a prefill too short to keep it waiting."""
+    operators = bench.program(SHORT_TOKENS, 0).operators
+    torch.cuda.synchronize()
+    started_s = time.perf_counter()
+    for operator in operators:
+        operator.run()
+    return (time.perf_counter() - started_s) / len(operators)
 
 
 def _row(

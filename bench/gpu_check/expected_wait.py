@@ -22,25 +22,29 @@ class ExpectedWait:
         return self.formula_s + self.queued_s
 
 
-def expected_wait(seconds: Sequence[float], boundary: Sequence[bool], bound_s: float) -> ExpectedWait:
-    """seconds: of each operator; boundary: whether the task may stop before it.
+def expected_wait(
+    seconds: Sequence[float], boundary: Sequence[bool], bound_s: float, launch_s: float = 0.0
+) -> ExpectedWait:
+    """seconds: of each operator; boundary: whether the task may stop before it. launch_s: the host's time for a launch.
 
-    An operator is launched once what is in flight ends within the bound (`LaunchWindow`); a pause is heard at the next
-    launch of an operator with a boundary, and the task has stopped when all before it has ended. So a pause in the
-    stretch [since, launch) waits until `ended`, on the average over the stretch.
+    An operator is launched once the host is free and what is in flight ends within the bound (`LaunchWindow`). A pause
+    is heard at the next launch of an operator with a boundary, and the task has stopped when all before it has ended:
+    so a pause in the stretch [since, launch) waits until then, on the average over the stretch.
     """
     ended = since = area = squares = gap = longest = 0.0
+    free = 0.0  # when the host is
     for took, may_stop in zip(seconds, boundary, strict=True):
+        launch = max(free, ended - bound_s)
         if may_stop:
-            launch = max(since, ended - bound_s)
-            area += _area(since, launch, ended)
+            area += _area(since, launch, max(ended, launch))
             since = launch
             squares, longest, gap = squares + gap * gap, max(longest, gap), 0.0
-        ended += took
+        ended = max(ended, launch) + took
         gap += took
+        free = launch + launch_s
     area += _area(since, ended, ended)
     squares, longest = squares + gap * gap, max(longest, gap)
-    formula = squares / (2 * ended)
+    formula = squares / (2 * sum(seconds))
     return ExpectedWait(formula, area / ended - formula, longest)
 
 

@@ -10,7 +10,7 @@ from bench.gpu_check.blocking import measure_bounds, measure_granularities
 from bench.gpu_check.goodput import measure_goodput
 from bench.gpu_check.memory import check_memory
 from bench.gpu_check.parity import check_parity
-from bench.gpu_check.pausing import check_pausing
+from bench.gpu_check.pausing import check_pausing, check_waiting
 from bench.gpu_check.report import Report
 from bench.gpu_check.scale import Setting
 from bench.gpu_check.throughput import compare_transformers, measure_checks
@@ -57,6 +57,7 @@ def parts_of(setting: Setting) -> Iterator[tuple[str, Part]]:
         measure_goodput(setting, report, shared.profile)
 
     yield "parity", lambda report: check_parity(setting, report)
+    yield "waiting", lambda report: check_waiting(setting, report)
     yield "pausing", lambda report: check_pausing(setting, report, shared.model())
     yield "timings", timings
     yield "checks", lambda report: measure_checks(setting, report, shared.model())

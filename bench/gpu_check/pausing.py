@@ -1,4 +1,4 @@
-"""Part: a prefill paused, with another one run meanwhile, and resumed gives the same bits as one that is not."""
+"""Two parts: operators only launch; and a prefill that is paused, while another one runs, gives the same bits."""
 
 import random
 from collections.abc import Sequence
@@ -9,20 +9,55 @@ from bench.gpu_check.families import write_families
 from bench.gpu_check.report import Report
 from bench.gpu_check.scale import Setting
 from bench.gpu_check.stage import Stage, prompt
+from engine.core.batch import Sequence as Share
 from engine.model.granularity import Granularity, TileSettings
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.decoder import Decoder
+from engine.torch_backend.program import Operator
 
 TINY_TOKENS = 70
 SMALL_TILES = TileSettings(rows=32, pairs=900)
 
 
+def check_waiting(setting: Setting, report: Report) -> None:
+    """Operators only launch: none makes the host wait for the device. CUDA tells what does."""
+    for name, folder in write_families(setting.scratch):
+        stage = Stage(load_model(str(folder), setting.scale.device, _half(setting)), 2 * TINY_TOKENS)
+        ids = {"a": prompt(TINY_TOKENS, 512), "b": prompt(TINY_TOKENS // 2, 512)}
+        shares = [Share(request_id, 0, len(tokens)) for request_id, tokens in ids.items()]
+        waiting = [one.name for one in stage.program(shares, ids).operators if _waits(one, setting.scale.device)]
+        report.must(f"{name}: operators that wait for the device", not waiting, "0", len(waiting))
+        for operator in waiting:
+            report.row("waiting", family=name, operator=operator)
+
+
+def _waits(operator: Operator, device: str) -> bool:
+    """On a CPU there is no device to wait for."""
+    if device != "cuda":
+        operator.run()
+        return False
+    operator.run()  # the first time a library may set itself up
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        operator.run()
+    except RuntimeError as error:
+        if "synchroniz" not in str(error):
+            raise
+        return True
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return False
+
+
+def _half(setting: Setting) -> str:
+    return "bfloat16" if setting.scale.device == "cuda" else "float32"
+
+
 def check_pausing(setting: Setting, report: Report, model: Decoder) -> None:
     scale = setting.scale
-    small_dtype = "bfloat16" if scale.device == "cuda" else "float32"
     for name, folder in write_families(setting.scratch):
-        small = load_model(str(folder), scale.device, small_dtype)
+        small = load_model(str(folder), scale.device, _half(setting))
         for granularity in (Granularity.OPERATOR, Granularity.TILE):
             stage = Stage(small, 2 * TINY_TOKENS + 32, granularity, SMALL_TILES)
             ids = prompt(TINY_TOKENS, 512)

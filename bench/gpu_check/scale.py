@@ -11,6 +11,7 @@ class Scale:
     dtype: of the large model. boundaries: random ones at which it is paused, at `pause_tokens`.
     profile_lengths: (new, context) of the profile. matmul: side of the square product that measures the device.
     blocking_tokens, pauses: prompt paused under each granularity, and how often. pauses_a_pass: of one prefill.
+    tile_tokens: rows of a tile.
     bound_tokens, bounds_us, bound_pauses: the same for the launch bounds; None = no bound at all.
     systems: how many of the systems are compared. rates: multiples of the trace's own rate.
     arrivals_s: seconds of arrivals that all rates of a system have together.
@@ -33,6 +34,7 @@ class Scale:
     blocking_tokens: int
     pauses: int
     pauses_a_pass: int
+    tile_tokens: int
     bound_tokens: int
     bounds_us: tuple[int | None, ...]
     bound_pauses: int
@@ -52,11 +54,15 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What every part is given. out: where results go; scratch: for files nobody keeps."""
+    """What every part is given. out: where results go; scratch: for files nobody keeps.
+
+    ends_at_s: instant of `time.monotonic` by which all must be over.
+    """
 
     scale: Scale
     out: Path
     scratch: Path
+    ends_at_s: float
 
 
 GPU = Scale(
@@ -71,15 +77,16 @@ GPU = Scale(
         *((384, 0), (768, 0), (1536, 0), (3072, 0), (6144, 0), (12288, 0), (24576, 0)),
         *((64, 4096), (512, 512), (512, 4096), (512, 15872), (2048, 6144), (4096, 12288)),
     ),
-    profile_rounds=3,
+    profile_rounds=2,
     matmul=8192,
     overhead_lengths=(512, 2048, 8192),
     compared_lengths=(512, 1024, 2048, 4096, 8192),
     pairs=20,
-    memory_lengths=(512, 2048, 8192),
+    memory_lengths=(2048, 8192),
     blocking_tokens=8192,
     pauses=200,
     pauses_a_pass=10,
+    tile_tokens=2048,
     bound_tokens=4096,
     bounds_us=(0, 100, 250, 500, 1000, 3000, None),
     bound_pauses=100,
@@ -109,6 +116,7 @@ TINY = Scale(
     blocking_tokens=512,
     pauses=6,
     pauses_a_pass=3,
+    tile_tokens=128,
     bound_tokens=256,
     bounds_us=(0, 500),
     bound_pauses=3,

@@ -17,7 +17,7 @@ import torch
 
 from engine.core.batch import Sequence as Share
 from engine.core.batch import Task, TaskKind
-from engine.model.granularity import Granularity
+from engine.model.granularity import Granularity, TileSettings
 from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.kv_cache import KVCache
@@ -54,8 +54,15 @@ OPERATOR_LENGTHS = (
 class Bench:
     """Runs single prefills of one model; the KV of the context is what it is, its values change no time."""
 
-    def __init__(self, model: Decoder, max_tokens: int, granularity: Granularity = Granularity.OPERATOR) -> None:
+    def __init__(
+        self,
+        model: Decoder,
+        max_tokens: int,
+        granularity: Granularity = Granularity.OPERATOR,
+        tiles: TileSettings | None = None,
+    ) -> None:
         self._model = model
+        self._tiles = tiles
         self._granularity = granularity
         self._cache = KVCache(model.shape, -(-max_tokens // BLOCK_TOKENS), BLOCK_TOKENS, model.device, model.dtype)
         self._cache.allocate("profiled", max_tokens)
@@ -111,7 +118,7 @@ class Bench:
         task = Task(0, TaskKind.PREFILL, (Share("profiled", context_tokens, new_tokens),))
         tokens = [token % self._model.shape.vocab_size for token in range(new_tokens)]
         state = build_state(self._model.shape, self._cache, self._model.rope, segments_of(task), tokens)
-        return plan_program(self._model, state, [(SamplingSettings(), None)], self._granularity)
+        return plan_program(self._model, state, [(SamplingSettings(), None)], self._granularity, self._tiles)
 
 
 def measure_prefills(

@@ -1,64 +1,15 @@
-from collections.abc import Callable
-
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.batch import Sequence
 from engine.model.granularity import Granularity
-from engine.torch_backend.gate import Gate, LaunchWindow
+from engine.torch_backend.gate import Gate
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.operator_times import OperatorTimes
 from engine.torch_backend.program import Operator, Program
 from tests.torch_backend.engine_run import new_cache, plan, prompt
-
-
-class Device:
-    """Runs what is launched in order, on a clock that moves only while somebody waits."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-        self.ends_ns = [0]
-        self.launched_at_ns: list[int] = []
-        self.waits = 0
-
-    def launch(self, took_ns: int) -> None:
-        self.launched_at_ns.append(self.now_ns)
-        self.ends_ns.append(max(self.now_ns, self.ends_ns[-1]) + took_ns)
-
-    def sleep_s(self, seconds: float) -> None:
-        assert seconds > 0
-        self.now_ns += max(1, round(seconds * 1e9))
-
-    def window(self, bound_ns: int, learn: Callable[[int, int], None] | None = None) -> LaunchWindow:
-        return LaunchWindow(bound_ns, lambda: Mark(self), learn, lambda: self.now_ns, self.sleep_s)
-
-
-class Mark:
-    """An event of that device."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-
-    def record(self) -> None:
-        self.end_ns = self.device.ends_ns[-1]
-
-    def synchronize(self) -> None:
-        self.device.waits += 1
-        self.device.now_ns = max(self.device.now_ns, self.end_ns)
-
-    def query(self) -> bool:
-        return self.device.now_ns >= self.end_ns
-
-    def elapsed_time(self, end_event: "Mark") -> float:
-        return (end_event.end_ns - self.end_ns) / 1e6
-
-
-def launch_all(device: Device, ahead: LaunchWindow, took_ns: list[int], predicted_ns: list[int] | None = None) -> None:
-    for took, predicted in zip(took_ns, predicted_ns or took_ns, strict=True):
-        ahead.before_launch()
-        device.launch(took)
-        ahead.launched(predicted, took)
+from tests.torch_backend.fake_device import Device, launch_all
 
 
 def test_a_long_operator_is_followed_when_it_is_about_to_end() -> None:
@@ -97,6 +48,7 @@ def test_what_ends_later_than_predicted_is_followed_by_one_more_only() -> None:
     assert device.launched_at_ns[3] >= 8_000_000
 
 
+@settings(deadline=None)
 @given(
     took_ns=st.lists(st.integers(1_000, 3_000_000), min_size=1, max_size=30),
     bound_ns=st.integers(60_000, 2_000_000),
