@@ -15,7 +15,7 @@ from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs, MissingInputError
 from figures.style import styles_of
 
-TITLE = "Prefill and decode on instances of their own (1P1D) and on one: SLO attainment over the rate per accelerator"
+TITLE = "Prefill and decode apart (1P1D) and together: SLO attainment over the rate per accelerator"
 METRICS = {
     "attainment": "TTFT SLO met",
     "tbt_attainment": "TBT SLO met in every gap",
