@@ -19,7 +19,7 @@ GPU = $(shell $(PY) -c 'import torch; print("model=llama3_8b device=cuda" if tor
 SIMULATED_CORE := sim_goodput_vs_rate sim_release sim_blocking sim_rounds
 SIMULATED := $(SIMULATED_CORE) sim_chunk_tradeoff sim_slo_scale sim_predictor_error sim_gain_split sim_models \
   sim_ablation sim_steady_state sim_steady_state_doubled sim_overload sim_single_slo sim_arrivals \
-  sim_resampled_lengths sim_tp sim_colocated sim_slo_scale_release sim_blocking_release sim_chunk_tradeoff_release \
+  sim_resampled_lengths sim_tp sim_colocated sim_pd sim_pd_routing sim_slo_scale_release sim_blocking_release sim_chunk_tradeoff_release \
   sim_rounds_release sim_predictor_error_release sim_steady_state_release
 
 export PYTHONUNBUFFERED := 1
@@ -40,7 +40,7 @@ $(VENV)/.complete: requirements.lock
 env-vllm env-sglang: env-%:
 	@$(PYTHON) -m baselines.servers.build_environment $* --variant $(or $(VARIANT),auto)
 
-env-vllm:  ## Build .venv-vllm, vLLM's server as a rival (5-10 min once, ~3.5 GB; VARIANT=cpu|cuda; Linux x86_64)
+env-vllm:  ## Build .venv-vllm, vLLM's server as a rival and our plugin in it (5-10 min once, ~3.5 GB; VARIANT=cpu|cuda; Linux x86_64)
 
 env-sglang:  ## Build .venv-sglang, SGLang's server as a rival (5-10 min once, ~3 GB; VARIANT=cpu|cuda; Linux x86_64)
 
