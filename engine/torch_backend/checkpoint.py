@@ -18,6 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder to write, for example checkpoints/cpu_demo")
     parser.add_argument("--model", default="cpu_demo", help=f"one of {', '.join(model_names())} (default cpu_demo)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default 0)")
+    parser.add_argument("--no-weights", action="store_true", help="config and tokenizer alone")
     given = parser.parse_args(arguments)
 
     from engine.model.shape import ModelLoadError
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 0 <= given.seed < 2**63:
         parser.error(f"--seed must be between 0 and {2**63 - 1}, got {given.seed}")
     try:
-        write_checkpoint(given.model, given.out, given.seed)
+        write_checkpoint(given.model, given.out, given.seed, weights=not given.no_weights)
     except (ModelLoadError, OSError) as error:
         print(f"checkpoint: {error}", file=sys.stderr)
         return MISTAKE_STATUS

@@ -20,10 +20,11 @@ FILE_BYTES = 5_000_000_000
 """A larger model is written in several files of about this size, as those on the Hugging Face hub are."""
 
 
-def write_checkpoint(name: str, out: Path, seed: int = 0, file_bytes: int = FILE_BYTES) -> None:
+def write_checkpoint(name: str, out: Path, seed: int = 0, file_bytes: int = FILE_BYTES, weights: bool = True) -> None:
     """Write config, random weights by seed and a trained tokenizer; `out` appears whole or not at all.
 
     name: one of `model_names()`, or a folder with a config.json. Weights are in the number format its config names.
+    weights: False = config and tokenizer alone, for a server that draws weights of its own.
 
     Raises ModelLoadError when `out` is there and is no model folder: nothing else is ever replaced.
     """
@@ -35,7 +36,8 @@ def write_checkpoint(name: str, out: Path, seed: int = 0, file_bytes: int = FILE
         folder = Path(scratch) / "model"
         folder.mkdir()
         shutil.copyfile(shape_folder(name) / "config.json", folder / "config.json")
-        _write_weights(shape, folder, seed, file_bytes)
+        if weights:
+            _write_weights(shape, folder, seed, file_bytes)
         train_demo_tokenizer(min(shape.vocab_size, 4096)).save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(_tokenizer_config(shape.max_positions), encoding="utf-8")
         if out.exists():

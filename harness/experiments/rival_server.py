@@ -74,6 +74,8 @@ def rival_of(point: PointSettings, root: Path = ROOT) -> Rival:
 def model_folder(point: PointSettings) -> str:
     """The model in Hugging Face format: the point's own folder, or the built-in model with the weights our engine has.
 
+    With dummy weights every server draws its own: none are written, which for a large model would take minutes.
+
     Raises SettingsError.
     """
     name = point.model.checkpoint
@@ -81,9 +83,11 @@ def model_folder(point: PointSettings) -> str:
         if not (Path(name) / "config.json").is_file():
             raise SettingsError(f"model.checkpoint: {name} is no built-in model and no folder with a config.json")
         return name
-    folder = CHECKPOINTS / f"{name}-seed{point.model.weights_seed}"
+    drawn = point.model.dummy_weights
+    folder = CHECKPOINTS / (f"{name}-no-weights" if drawn else f"{name}-seed{point.model.weights_seed}")
     if not (folder / "config.json").is_file():
         command = ["-m", "engine.torch_backend.checkpoint", "--model", name, "--seed", str(point.model.weights_seed)]
+        command += ["--no-weights"] if drawn else []
         done = subprocess.run(
             [sys.executable, *command, "--out", str(folder)], check=False, capture_output=True, text=True
         )

@@ -204,3 +204,9 @@ def test_a_seed_no_generator_takes_is_one_sentence(
         checkpoint.main(["--model", "cpu_tiny", "--out", str(tmp_path / "x"), "--seed", str(seed)])
     assert ended.value.code == 2
     assert f"--seed must be between 0 and {2**63 - 1}, got {seed}" in capsys.readouterr().err
+
+
+def test_a_folder_can_be_written_without_weights(tmp_path: Path) -> None:
+    assert checkpoint.main(["--model", "cpu_tiny", "--no-weights", "--out", str(tmp_path / "model")]) == 0
+    names = sorted(path.name for path in (tmp_path / "model").iterdir())
+    assert names == ["config.json", "tokenizer.json", "tokenizer_config.json"]
