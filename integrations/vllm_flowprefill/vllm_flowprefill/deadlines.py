@@ -34,11 +34,13 @@ class Executing:
     """A step in execution. prefills: (vLLM request, new tokens, tokens before them); empty = decodes only.
 
     nested_ns: how much of the time since `started_at_ns` went to steps nested in this one.
+    ahead: vLLM requests in it for which begun, less urgent prefills were held back.
     """
 
     prefills: tuple[tuple[Any, int, int], ...]
     started_at_ns: int
     nested_ns: int = 0
+    ahead: tuple[Any, ...] = ()
 
     @property
     def work(self) -> Work:

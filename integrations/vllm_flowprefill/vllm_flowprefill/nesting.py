@@ -17,7 +17,7 @@ from vllm_flowprefill.boundaries import hook
 from vllm_flowprefill.nesting_log import Preemption
 from vllm_flowprefill.private_names import require
 from vllm_flowprefill.runners import another_runner, empty
-from vllm_flowprefill.scheduler import DeadlineScheduler
+from vllm_flowprefill.scheduler import READY, DeadlineScheduler
 from vllm_flowprefill.settings import SettingError, Settings
 
 logger = logging.getLogger("vllm.flowprefill")
@@ -118,9 +118,8 @@ class Nesting:
         scheduler = self._scheduler
         if self._outside + len(scheduler.running) >= scheduler.max_num_active_reqs:
             return None
-        ready = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
         waiting = self._waiting if self._depth > 0 else scheduler.waiting
-        candidates = [request for request in waiting if request.status in ready and request not in self._stuck]
+        candidates = [request for request in waiting if request.status in READY and request not in self._stuck]
         if not candidates:
             return None
         return scheduler.deadlines.order(candidates, scheduler.executing[-1])[0]

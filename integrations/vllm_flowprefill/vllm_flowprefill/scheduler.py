@@ -8,7 +8,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from engine.scheduling.predictors.guarded import GuardedPredictor
 from engine.scheduling.predictors.polynomial import PolynomialPredictor
@@ -16,6 +16,9 @@ from vllm_flowprefill.deadlines import Deadlines, Executing
 from vllm_flowprefill.learned_predictor import LearnedPredictor
 from vllm_flowprefill.nesting_log import NestingLog, Preemption
 from vllm_flowprefill.unsupported import settings_or_exit
+
+READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+"""Of a waiting request that could start at once: it waits for no grammar and the like."""
 
 
 class DeadlineScheduler(Scheduler):
@@ -34,7 +37,6 @@ class DeadlineScheduler(Scheduler):
         self.log = NestingLog(self.settings.nesting_log)
         self.executing: list[Executing] = []
         """Steps in execution, the outermost first: more than one where steps are nested."""
-        self._ahead: tuple[Request, ...] = ()
 
     def add_request(self, request: Request) -> None:
         """As ever; the arrival is stamped on our clock now."""
@@ -58,8 +60,8 @@ class DeadlineScheduler(Scheduler):
             output.finished_req_ids |= empty.finished_req_ids
             output.preempted_req_ids = (output.preempted_req_ids or set()) | (empty.preempted_req_ids or set())
             held = []
-        self._ahead = tuple(r for r in waited if held and r.request_id in output.num_scheduled_tokens)
-        self._begin(output, before)
+        ahead = tuple(request for request in waited if held and request.request_id in output.num_scheduled_tokens)
+        self._begin(output, before, ahead)
         return output
 
     def update_from_output(
@@ -81,10 +83,9 @@ class DeadlineScheduler(Scheduler):
     def _arrange(self) -> list[Request]:
         """Order both queues; returns the running prefills that are held back in the coming step."""
         prefills = [request for request in self.running if self.prefilling(request)]
-        waiting = list(self.waiting)
-        order = self.deadlines.order(waiting + prefills)
-        first_waiting = next((request for request in order if request in self.waiting), None)
         running = set(prefills)
+        order = self.deadlines.order([*self.waiting, *prefills])
+        first_waiting = next((r for r in order if r not in running and r.status in READY), None)
         decodes = [request for request in self.running if request not in running]
         self.running = decodes + [request for request in order if request in running]
         self.waiting.clear()
@@ -103,7 +104,7 @@ class DeadlineScheduler(Scheduler):
         free = self.kv_cache_manager.block_pool.get_num_free_blocks()
         return bool(free * self.block_size > request.num_tokens)
 
-    def _begin(self, output: SchedulerOutput, before: dict[Request, int]) -> None:
+    def _begin(self, output: SchedulerOutput, before: dict[Request, int], ahead: tuple[Request, ...]) -> None:
         prefills = []
         for request_id, new in output.num_scheduled_tokens.items():
             request = self.requests[request_id]
@@ -111,7 +112,7 @@ class DeadlineScheduler(Scheduler):
             if context < request.num_prompt_tokens:
                 prefills.append((request, new, context))
         if output.total_num_scheduled_tokens > 0:
-            self.executing.append(Executing(tuple(prefills), time.monotonic_ns()))
+            self.executing.append(Executing(tuple(prefills), time.monotonic_ns(), ahead=ahead))
 
     def _end(self, output: SchedulerOutput) -> None:
         if output.total_num_scheduled_tokens == 0 or not self.executing:
@@ -124,9 +125,8 @@ class DeadlineScheduler(Scheduler):
             outer = self.executing[-1]
             self.executing[-1] = replace(outer, nested_ns=outer.nested_ns + now - step.started_at_ns)
             return
-        for request in self._ahead:
+        for request in step.ahead:
             asked = self.deadlines.request(request).arrived_at_ns
             self.log.add(
                 Preemption(request.request_id, self.settings.granularity, "step", 1, asked, step.started_at_ns, now)
             )
-        self._ahead = ()
