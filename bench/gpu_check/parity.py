@@ -12,10 +12,11 @@ from bench.gpu_check.stage import Stage, prompt
 from engine.core.batch import Sequence as Share
 from engine.torch_backend.models.catalogue import load_model
 
-PROMPTS = {f"p{i}": prompt(5 + 9 * i, 512, seed=i) for i in range(16)}
+PROMPTS = {f"p{i}": prompt(5 + 4 * i, 512, seed=i) for i in range(24)}
 FLOAT32_ERROR = 1e-4
 BFLOAT16_ERROR = 1.25
-BFLOAT16_SAME_TOKEN = 0.9
+BFLOAT16_SAME_TOKEN = 0.1
+"""By how much the share of prompts with the greedy token of float32 may lie below theirs."""
 
 
 def check_parity(setting: Setting, report: Report) -> None:
@@ -31,15 +32,17 @@ def check_parity(setting: Setting, report: Report) -> None:
             )
             report.must(f"{name} float32 {way}: largest error", error <= FLOAT32_ERROR, f"<= {FLOAT32_ERROR:g}", error)
         rounded = Stage(load_model(str(folder), device, "bfloat16"), 2048)
-        ours, theirs = _batch(rounded), _theirs(reference.to(torch.bfloat16))
+        ours, theirs = _batch(rounded), _theirs(transformers_model(folder, device, torch.bfloat16))
         ratio = _error(ours, exact) / _error(theirs, exact)
-        same = float((ours.argmax(1) == exact.argmax(1)).float().mean())
+        same, theirs_same = (float((logits.argmax(1) == exact.argmax(1)).float().mean()) for logits in (ours, theirs))
         kernel = rounded.model.attention_kernel.name
         report.row("parity", family=name, dtype="bfloat16", way="batch", error=_error(ours, exact), kernel=kernel)
         limit = f"<= {BFLOAT16_ERROR:g}"
         report.must(f"{name} bfloat16 ({kernel}): error over theirs", ratio <= BFLOAT16_ERROR, limit, ratio)
-        limit = f">= {BFLOAT16_SAME_TOKEN:g}"
-        report.must(f"{name} bfloat16: same greedy token as float32", same >= BFLOAT16_SAME_TOKEN, limit, same)
+        least = theirs_same - BFLOAT16_SAME_TOKEN
+        report.must(
+            f"{name} bfloat16: same greedy token as float32", same >= least, f">= {least:.3g} (theirs - 0.1)", same
+        )
 
 
 def _theirs(reference: Any) -> torch.Tensor:
