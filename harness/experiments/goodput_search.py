@@ -13,6 +13,7 @@ from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
 from harness.measurement.attainment import attainment
 from harness.measurement.goodput_search import SearchSettings, Tried, estimate, next_rate
+from harness.measurement.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class _Measured:
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
+        self.not_valid: set[str] = set()
 
     @property
     def stopped(self) -> bool:
@@ -72,7 +74,11 @@ class _Measured:
     async def attained(self, ready: Prepared) -> float | None:
         """None = there is no attainment."""
         (point,) = await self._campaign.run([ready])
-        return None if point is None else attainment(point.records).overall.share
+        if point is None:
+            return None
+        if point.judged().verdict is not Verdict.VALID:
+            self.not_valid.add(ready.point)
+        return attainment(point.records).overall.share
 
 
 class _Simulated:
@@ -80,6 +86,7 @@ class _Simulated:
 
     def __init__(self, campaign: SimulatedCampaign) -> None:
         self._campaign = campaign
+        self.not_valid: set[str] = set()
 
     @property
     def stopped(self) -> bool:
@@ -96,6 +103,7 @@ async def _search(
 ) -> None:
     tried: list[Tried] = []
     label = ""
+    before = len(tries.not_valid)
     while not tries.stopped and (rate := next_rate(tried, settings)) is not None:
         # A rate with few digits finds its finished point again.
         rate = float(f"{rate:.4g}")
@@ -109,4 +117,6 @@ async def _search(
     if tried:
         found = estimate(tried, settings.target)
         words = {"": "is", "below_lowest": "lies below", "above_highest": "is at least"}[found.bound]
-        tell(f"max goodput of {label} {words} rate_scale {found.known:.4g} ({len(tried)} rates tried)")
+        not_valid = len(tries.not_valid) - before
+        rest = f"; {not_valid} of them not VALID, which the tables leave out" if not_valid else ""
+        tell(f"max goodput of {label} {words} rate_scale {found.known:.4g} ({len(tried)} rates tried{rest})")
