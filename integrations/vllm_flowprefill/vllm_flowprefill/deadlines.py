@@ -84,7 +84,7 @@ class Deadlines:
             self._known[theirs] = ours
         return ours
 
-    def order(self, waiting: Sequence[Any], executing: Executing | None = None) -> list[Any | None]:
+    def order(self, waiting: Sequence[Any], executing: Executing | None = None) -> list[Any]:
         """Requests most urgent first; None stands for the executing step, where one is given."""
         now = self._now_ns()
         items: list[WorkItem] = [self._waiting_item(theirs) for theirs in waiting]
