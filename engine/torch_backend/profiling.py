@@ -103,7 +103,7 @@ class Bench:
             yield operator.name, time.perf_counter() - started_s
 
     def _device_seconds(self, operators: Sequence[Operator]) -> Iterator[tuple[str, float]]:
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(operators) + 1)]
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(operators) + 1)]  # type: ignore[no-untyped-call]
         torch.cuda.synchronize(self._model.device)
         events[0].record()
         for operator, event in zip(operators, events[1:], strict=True):
