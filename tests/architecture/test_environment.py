@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def locked() -> dict[str, str]:
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+def locked(name: str = "requirements.lock") -> dict[str, str]:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", pin) for pin in pins), "every line is NAME==VERSION"
     return {canonicalize_name(name): version for name, version in (pin.split("==") for pin in pins)}
@@ -32,6 +32,11 @@ def test_conda_environment_installs_the_lock() -> None:
     pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
     assert pip == ["-r requirements.lock"]
     assert "python=3.11" in environment["dependencies"]
+
+
+def test_sweeps_add_to_the_lock() -> None:
+    """What both lists hold would shadow the locked version: botocore asks for an older python-dateutil, no other does."""
+    assert locked("requirements-sweeps.txt").keys() & locked().keys() == {"python-dateutil"}
 
 
 def test_torch_is_the_version_the_results_were_measured_with() -> None:

@@ -48,8 +48,12 @@ THIRD_PARTY_HOMES = {
     "pandas": ("harness.measurement", "harness.experiments", "figures"),
     "aiohttp": ("engine.serving", "harness.loadgen", "harness.experiments"),
     "prometheus_client": ("engine.serving",),
+    "flash_attn": ("engine.torch_backend",),
+    "flashinfer": ("engine.torch_backend",),
     "vllm": (),
     "sglang": (),
+    "ray": (),
+    "submitit": (),
     "scipy": ("harness.measurement.bound",),
     "transformers": (),
 }

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("engine", "baselines", "workloads", "harness", "figures", "bench", "tests")
+PACKAGES = ("engine", "baselines", "workloads", "harness", "figures", "bench", "integrations", "tests")
 
 
 def test_every_thread_is_a_daemon() -> None:
