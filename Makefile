@@ -52,16 +52,16 @@ env-sweeps: env  ## Build .venv-sweeps over .venv: sweeps of simulated points on
 test: env  ## All tests (<= 10 min, 2 cores, no GPU)
 	$(PY) -m pytest -m "not servers"
 
-test-servers: env  ## Start and stop the real rivals (10-30 min; needs make env-vllm env-sglang)
+test-servers: env  ## Start and stop the real rivals (10-30 min, 2 cores; needs make env-vllm env-sglang)
 	$(PY) -m pytest -m servers
 
-lint: env  ## ruff, mypy, import rules (1 min)
+lint: env  ## ruff, mypy, import rules (1 min, any machine)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-checkpoint: env  ## Write a model as a Hugging Face folder, random weights (seconds; MODEL=cpu_demo or any named one)
+checkpoint: env  ## Write a model as a Hugging Face folder, random weights (seconds for MODEL=cpu_demo, the default; any machine)
 	$(PY) -m engine.torch_backend.checkpoint --model $(or $(MODEL),cpu_demo) --out checkpoints/$(or $(MODEL),cpu_demo)
 
 smoke: env  ## A few real requests through every system, a table and a figure (<= 2 min, 2 cores)
@@ -77,14 +77,14 @@ reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 3
 	$(DRAW) --results $(OUT) --out $(OUT)/figures
 	@echo "reproduce: done; figures in $(OUT)/figures, tables in $(OUT)/tables"
 
-reproduce-full: env  ## Everything behind the committed results (about 4 hours, 2 cores; docs/results.md; resumable)
+reproduce-full: env  ## Every measured experiment but the real servers (about 3 hours, 2 cores; needs make traces; docs/results.md; resumable)
 	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name $(GPU); done
 	$(MAKE) figures claims
 
 real-servers: env  ## FlowPrefill beside real vLLM and SGLang (80 min, 2 cores; needs make env-vllm env-sglang; resumable)
 	$(RUN) experiment=real_servers $(GPU)
 
-simulate: env  ## Every simulated experiment at the committed resolution (parts add up to about 45 min of one core, no GPU; resumable; exit 1 where a claim is contradicted)
+simulate: env  ## Every simulated experiment at the committed resolution (parts add up to about 45 min of one core, no GPU; resumable)
 	for name in $(SIMULATED); do $(RUN) experiment=$$name; done
 	$(FIT) -m model=llama3_8b,qwen2_5_14b,llama3_70b,qwen3_30b_a3b device=a800_clean
 	$(FIT) model=llama3_8b device=a800_release
@@ -98,13 +98,13 @@ figures: env  ## Redraw every figure from the committed results (< 1 min, no tor
 	$(DRAW)
 	@echo "figures: in figures/out"
 
-figures-check: env  ## Compare what would be drawn with the committed rows (CI)
+figures-check: env  ## Compare what would be drawn with the committed rows (< 1 min, no GPU; CI)
 	$(DRAW) --check
 
-claims: env  ## Hold the paper's claims against the committed results (seconds)
+claims: env  ## Hold the paper's claims against the committed results (seconds, no GPU; exit 1 where one is contradicted and not explained)
 	$(PY) -m figures.check_claims
 
-bench: env  ## Noisy timings, apart from the tests (20 min, a quiet machine)
+bench: env  ## Noisy timings, apart from the tests (20 min, 2 quiet cores)
 	for name in scheduling_call check_overhead step_overhead prefill_vs_transformers client_rate; do \
 	  echo "== bench.$$name"; $(PY) -m bench.$$name; done
 
@@ -117,5 +117,5 @@ soak: env  ## A server at twice its load, clients leaving at random: nothing lea
 traces: env  ## Fetch the public traces of workloads/sources.yaml (network)
 	$(PY) -m workloads.fetch
 
-clean:  ## Remove what runs left in outputs/
+clean:  ## Remove what runs left in outputs/ (seconds)
 	rm -rf outputs

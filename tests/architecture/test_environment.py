@@ -35,7 +35,7 @@ def test_conda_environment_installs_the_lock() -> None:
 
 
 def test_sweeps_add_to_the_lock() -> None:
-    """What both lists hold would shadow the locked version: botocore asks for an older python-dateutil, no other does."""
+    """What both lists hold would shadow the locked version: botocore wants an older python-dateutil."""
     assert locked("requirements-sweeps.txt").keys() & locked().keys() == {"python-dateutil"}
 
 
