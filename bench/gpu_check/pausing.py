@@ -26,18 +26,21 @@ def check_waiting(setting: Setting, report: Report) -> None:
         stage = Stage(load_model(str(folder), setting.scale.device, _half(setting)), 2 * TINY_TOKENS)
         ids = {"a": prompt(TINY_TOKENS, 512), "b": prompt(TINY_TOKENS // 2, 512)}
         shares = [Share(request_id, 0, len(tokens)) for request_id, tokens in ids.items()]
-        waiting = [one.name for one in stage.program(shares, ids).operators if _waits(one, setting.scale.device)]
-        report.must(f"{name}: operators that wait for the device", not waiting, "0", len(waiting))
-        for operator in waiting:
-            report.row("waiting", family=name, operator=operator)
+        operators = stage.program(shares, ids).operators
+        waiting = [operator.name for operator in operators if _waits(operator, setting.scale.device)]
+        if setting.scale.device == "cuda":
+            report.must(f"{name}: operators that wait for the device", not waiting, "0", len(waiting))
+        else:
+            report.number(f"{name}: operators run (what waits shows on CUDA only)", len(operators))
+        for operator_name in waiting:
+            report.row("waiting", family=name, operator=operator_name)
 
 
 def _waits(operator: Operator, device: str) -> bool:
     """On a CPU there is no device to wait for."""
-    if device != "cuda":
-        operator.run()
-        return False
     operator.run()  # the first time a library may set itself up
+    if device != "cuda":
+        return False
     torch.cuda.set_sync_debug_mode("error")
     try:
         operator.run()
