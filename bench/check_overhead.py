@@ -12,7 +12,7 @@ import torch
 
 from bench.families import FAMILIES
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
-from engine.core.command_line import OneSentenceParser
+from engine.core.command_line import OneSentenceParser, run_command
 from engine.model.granularity import Granularity
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.models.catalogue import load_model
@@ -77,4 +77,4 @@ def _compare(name: str, given: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

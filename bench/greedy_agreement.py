@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from bench.prefill_vs_transformers import transformers_model
-from engine.core.command_line import OneSentenceParser
+from engine.core.command_line import OneSentenceParser, run_command
 from workloads.prompts import PromptSettings, make_prompts
 
 REQUEST_TIMEOUT_S = 600.0
@@ -139,4 +139,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -7,7 +7,6 @@ After every kill: no process lives on; after every rerun: no half files, no lock
 A run is a process forked from this one, which has imported everything: a kill falls into work, not into imports.
 """
 
-import argparse
 import dataclasses
 import os
 import random
@@ -20,6 +19,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from engine.core.command_line import OneSentenceParser, run_command
 from harness.experiments import compose, job_runner
 from harness.experiments.kinds import run_job
 from harness.measurement.store import PointState, point_state
@@ -207,7 +207,7 @@ def kills(
 
 def main() -> int:
     """0 when nothing was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = OneSentenceParser(prog="python -m bench.kill_and_rerun", description=__doc__)
     parser.add_argument("--simulated", type=int, default=14, help="kills of a simulated sweep in one process")
     parser.add_argument("--side-by-side", type=int, default=6, help="kills of a simulated sweep or of its workers")
     parser.add_argument("--measured", type=int, default=6, help="kills of a client or a server")
@@ -225,4 +225,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

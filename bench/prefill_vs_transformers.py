@@ -14,7 +14,7 @@ import torch
 
 from bench.families import FAMILIES
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
-from engine.core.command_line import OneSentenceParser
+from engine.core.command_line import OneSentenceParser, run_command
 from engine.torch_backend.checkpoint_folder import write_checkpoint
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.profiling import Bench
@@ -86,4 +86,4 @@ def _compare(folder: Path, given: argparse.Namespace) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from engine.core.batch import Task
 from engine.core.clock import NS_PER_MS, NS_PER_S
-from engine.core.command_line import OneSentenceParser
+from engine.core.command_line import OneSentenceParser, run_command
 from engine.core.commands import Pause, ReleaseKV, Start
 from engine.core.events import Arrival, Cancelled, Completion, Event, KVReleased, Output
 from engine.core.request import Request
@@ -128,4 +128,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(run_command(main))

@@ -21,7 +21,7 @@ import numpy as np
 
 from engine.core.batch import Task, TaskKind
 from engine.core.clock import seconds_to_ns
-from engine.core.command_line import OneSentenceParser
+from engine.core.command_line import OneSentenceParser, run_command
 from engine.core.record import RequestRecord, Status
 from engine.core.slo import SLO
 from engine.scheduling.batching import SLOAwareBatching
@@ -163,4 +163,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))

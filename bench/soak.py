@@ -24,7 +24,7 @@ from typing import Any
 
 import aiohttp
 
-from engine.core.command_line import OneSentenceParser
+from engine.core.command_line import OneSentenceParser, run_command
 
 WARM_UP_SHARE = 0.25
 """Of the time: memory is compared after it."""
@@ -260,4 +260,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(main))
