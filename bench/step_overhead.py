@@ -6,6 +6,7 @@ own round comes on top (bench.scheduling_call).
 """
 
 import argparse
+import sys
 import random
 import statistics
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from collections.abc import Callable
 import torch
 
 from bench.paired_ratio import Pair, interleaved_pairs, median_ratio
-from engine.core.command_line import OneSentenceParser
+from engine.core.command_line import OneSentenceParser, run_command
 from engine.model.granularity import Granularity
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.profiling import Bench
@@ -27,7 +28,7 @@ def extra_ms(measured: list[Pair], steps: int) -> tuple[float, float, float]:
     return statistics.median(extra), medians[50], medians[1949]
 
 
-def main() -> None:
+def main() -> int:
     parser = OneSentenceParser(
         prog="python -m bench.step_overhead", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,7 +58,8 @@ def main() -> None:
                 f"{given.pairs} pairs",
                 flush=True,
             )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(main))
