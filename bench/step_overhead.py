@@ -6,9 +6,9 @@ own round comes on top (bench.scheduling_call).
 """
 
 import argparse
-import sys
 import random
 import statistics
+import sys
 from collections.abc import Callable
 
 import torch
