@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,10 +82,14 @@ class SegmentFolder:
 
 
 def _alive(pid: int) -> bool:
+    """Whether the process exists and has not ended: one that nobody has waited for yet (a zombie) is dead."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
+    with suppress(OSError):  # no /proc: an existing process counts as alive
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        return state not in ("Z", "X")
     return True

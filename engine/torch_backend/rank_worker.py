@@ -4,6 +4,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import MutableSequence
 from multiprocessing.connection import Connection
 
@@ -77,8 +78,19 @@ def _read(connection: Connection, inbox: "queue.SimpleQueue[ToRank]", join: Join
         while True:
             inbox.put(connection.recv())
     except (EOFError, OSError):
-        remove_store(join.store)  # rank 0 could not
+        _remove_after_us(join.store)
         os._exit(1)
+
+
+def _remove_after_us(store: str) -> None:
+    """Rank 0 could not remove the store, and torch, in this process's other thread, may write it anew or wait for it
+    with the interpreter's lock: a child takes it away once this process is gone."""
+    dying = os.getpid()
+    if os.fork() == 0:
+        while os.getppid() == dying:
+            time.sleep(0.01)
+        remove_store(store)
+        os._exit(0)
 
 
 class RankWorker:

@@ -40,10 +40,10 @@ def main() -> int:
 def put_faults_in() -> None:
     attention, table_of, of = Decoder.attention, KVCache._table_of, LiveRequest.of
 
-    def faulty_attention(self: Decoder, layer: int, state: TaskState, spans: tuple[object, ...]) -> None:
+    def faulty_attention(self: Decoder, layer: int, state: TaskState, *spans_and_lengths: object) -> None:
         if layer == 1:
             FAULTS.get(int(state.token_ids[0]), lambda: None)()
-        attention(self, layer, state, spans)
+        attention(self, layer, state, *spans_and_lengths)
 
     def faulty_table_of(self: KVCache, blocks: tuple[int, ...]) -> object:
         if len(blocks) == BLOCKS_WITHOUT_TABLE:

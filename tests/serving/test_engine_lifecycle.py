@@ -58,7 +58,7 @@ def test_a_stop_in_a_prefill_is_quick_and_clean(deep_flags: list[str]) -> None:
 def test_a_model_the_engine_does_not_know_is_one_sentence() -> None:
     status, output = run([*REAL, "--port", "0", "--model", "no_such_model"])
     assert status == 2
-    assert output.startswith("server: model no_such_model is neither a folder nor one of cpu_demo, cpu_tiny")
+    assert output.startswith("server: model no_such_model is neither a folder nor one of cpu_demo, cpu_qwen2, ")
     assert output.count("\n") == 1
 
 

@@ -51,6 +51,8 @@ def _checked_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "check_kernel",
         lambda kernel, shape, _device, dtype: check_kernel(kernel, shape, CPU, dtype),
     )
+    # Hydra's quiet logging, in a test before, turns off every logger that there is.
+    monkeypatch.setattr(attention_choice.LOG, "disabled", False)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Every named model can be built, with the number of weights it is known for; nothing is allocated."""
 
+import math
+
 import pytest
 import torch
 
@@ -33,8 +35,9 @@ def numbers(weights: DecoderWeights) -> int:
     if weights.head is not weights.embedding:
         parts.append(weights.head)
     for layer in weights.layers:
-        parts += [getattr(layer, name) for name in layer.__slots__ if getattr(layer, name) is not None]
-    return sum(part.numel() for part in parts)
+        parts += [layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm, layer.qkv.bias]
+        parts += [layer.qkv, layer.o, layer.mlp.gate_up, layer.mlp.down, getattr(layer.mlp, "router", None)]
+    return sum(math.prod(part.shape) for part in parts if part is not None)
 
 
 @pytest.mark.parametrize("name", model_names())
@@ -55,7 +58,8 @@ def test_four_ranks_share_the_matrices_of_the_layers(name: str) -> None:
     assert part.qkv.shape == ((shape.heads + 2 * shape.kv_heads) * shape.head_dim, shape.hidden_size)
     assert part.o.shape == (shape.hidden_size, whole.heads * shape.head_dim // 4)
     inner = (whole.moe_intermediate_size or whole.intermediate_size) // 4
-    assert part.gate_up.shape[-2:] == (2 * inner, shape.hidden_size)
-    assert part.down.shape[-2:] == (shape.hidden_size, inner)
+    assert tuple(part.mlp.gate_up.shape[-2:]) == (2 * inner, shape.hidden_size)
+    assert tuple(part.mlp.down.shape[-2:]) == (shape.hidden_size, inner)
     assert part.input_norm.shape == (shape.hidden_size,)
-    assert part.router is None or part.router.shape == (whole.experts, shape.hidden_size)
+    if whole.experts:
+        assert part.mlp.router.shape == (whole.experts, shape.hidden_size)

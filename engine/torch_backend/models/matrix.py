@@ -9,7 +9,10 @@ PACKED_FOR_ROWS = 512
 
 
 class Matrix(Protocol):
-    """A weight [out, in], with a bias [out] or none."""
+    """A weight [out, in], with a bias [out] or none. shape: of the weight."""
+
+    shape: tuple[int, ...]
+    bias: torch.Tensor | None
 
     def times(self, rows: torch.Tensor) -> torch.Tensor:
         """rows [n, in] times the weight, plus the bias: a new tensor [n, out]."""
@@ -24,20 +27,21 @@ class PlainMatrix:
     """As loaded."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self.shape = tuple(weight.shape)
+        self.bias = bias
         self._transposed = weight.t()
-        self._bias = bias
 
     def times(self, rows: torch.Tensor) -> torch.Tensor:
         """As `Matrix.times`."""
-        if self._bias is None:
+        if self.bias is None:
             return torch.mm(rows, self._transposed)
-        return torch.addmm(self._bias, rows, self._transposed)
+        return torch.addmm(self.bias, rows, self._transposed)
 
     def add_to(self, hidden: torch.Tensor, rows: torch.Tensor) -> None:
         """As `Matrix.add_to`."""
         hidden.addmm_(rows, self._transposed)
-        if self._bias is not None:
-            hidden.add_(self._bias)
+        if self.bias is not None:
+            hidden.add_(self.bias)
 
 
 class PackedMatrix:
@@ -45,12 +49,13 @@ class PackedMatrix:
     loaded, which every product copies into such an order. The weight as loaded is not kept."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self.shape = tuple(weight.shape)
+        self.bias = bias
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), PACKED_FOR_ROWS)
-        self._bias = bias
 
     def times(self, rows: torch.Tensor) -> torch.Tensor:
         """As `Matrix.times`."""
-        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self.bias, "none", [], "")
         return product
 
     def add_to(self, hidden: torch.Tensor, rows: torch.Tensor) -> None:
