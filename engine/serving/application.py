@@ -157,9 +157,9 @@ class Application:
         token = await opened.next()
         self._first_token(generation)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(request)
         count = 0
         try:
+            await response.prepare(request)
             while True:
                 count += 1
                 over = token.finish_reason is not None
