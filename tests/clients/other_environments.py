@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.other_clients import CERTIFICATES, QUIET
+
 ROOT = Path(__file__).resolve().parents[2]
-CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Read by clients when they start, fatal where the file is absent, and needless for plain HTTP."""
-QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def interpreter(package: str, *environments: str) -> str:
