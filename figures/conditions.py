@@ -27,9 +27,15 @@ def with_conditions(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def condition_labels(frame: pd.DataFrame, ignore: tuple[str, ...] = ()) -> pd.Series:
-    """One label per row, made of the condition columns that vary in the frame; the workload's name where none does."""
-    columns = [column for column in CONDITION if column not in ignore and column in frame.columns]
-    varying = [column for column in columns if frame[column].nunique() > 1] or ["workload"]
+    """One label per row, made of the condition columns that vary in the frame; the workload's name where none does.
+
+    A column that the ones before it decide (the speed factor of each model) is left out.
+    """
+    varying: list[str] = []
+    for column in (name for name in CONDITION if name not in ignore and name in frame.columns):
+        if frame.groupby(varying)[column].nunique().gt(1).any() if varying else frame[column].nunique() > 1:
+            varying.append(column)
+    varying = varying or ["workload"]
     parts = [
         frame[column].map(lambda value, name=column: str(value) if name == "workload" else _named(name, value))
         for column in varying

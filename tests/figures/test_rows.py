@@ -81,6 +81,17 @@ def test_points_of_different_conditions_are_never_averaged() -> None:
     assert len(set(condition_labels(rows))) == 3
 
 
+def test_a_label_leaves_out_what_the_rest_of_it_decides() -> None:
+    rows = pd.DataFrame({"model": ["a", "b", "b"], "slo_speed_factor": [0.5, 2.0, 2.0]})
+    assert condition_labels(rows).tolist() == ["model a", "model b", "model b"]
+    rows["slo_speed_factor"] = [0.5, 2.0, 3.0]
+    assert condition_labels(rows).tolist() == [
+        "model a, slo_speed_factor 0.5",
+        "model b, slo_speed_factor 2",
+        "model b, slo_speed_factor 3",
+    ]
+
+
 def test_two_points_of_one_series_rate_and_seed_are_refused() -> None:
     with pytest.raises(MissingInputError, match="several points at rate_scale 2, seed 0"):
         attainment_rows(pd.DataFrame([point(0, 0.8), point(0, 0.4)]), "rate_scale", "x")
