@@ -1,5 +1,6 @@
 """Two ways of doing the same, timed in turn: their ratio with an interval."""
 
+import gc
 import random
 import statistics
 import time
@@ -28,6 +29,32 @@ def interleaved_pairs(first: Callable[[], object], second: Callable[[], object],
             first_s = seconds(first)
             measured.append((first_s, seconds(second)))
     return measured
+
+
+def balanced_pairs(first: Callable[[], object], second: Callable[[], object], count: int) -> list[Pair]:
+    """As `interleaved_pairs`, but each pair is the sums of four runs in the order ABBA or BAAB, drawn by seed.
+
+    A machine that gets steadily slower or faster, and what the first run of two leaves in the caches, cancel out. No
+    garbage is collected meanwhile.
+    """
+    draw, ways = random.Random(0), (first, second)
+    for way in (first, second) * 3:
+        way()
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        measured: list[Pair] = []
+        for _ in range(count):
+            outer = draw.randrange(2)
+            sums = [0.0, 0.0]
+            for way in (outer, 1 - outer, 1 - outer, outer):
+                sums[way] += seconds(ways[way])
+            measured.append((sums[0], sums[1]))
+        return measured
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def median_ratio(measured: Sequence[Pair]) -> tuple[float, float, float]:

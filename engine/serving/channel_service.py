@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from engine.serving import catalogue
 from engine.serving.channel import BlockingChannel
-from engine.serving.cpu_affinity import pin_to_cpu
+from engine.serving.cpu_affinity import pin_to_cpu, run_on
 from engine.serving.settings import EngineSettings, SettingsError, from_mapping
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def serve_channel(descriptor: int) -> int:
     try:
         settings = from_mapping(EngineSettings, json.loads(start[0]["settings"]))
         catalogue.check(settings)
+        run_on(start[0].get("cpus", ()))
         pin_to_cpu(settings.engine_cpu, "--engine-cpu")
         _run(settings, channel, building)
     except SettingsError as error:

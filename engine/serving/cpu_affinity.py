@@ -1,6 +1,7 @@
 """Pinning a process to one CPU."""
 
 import os
+from collections.abc import Collection
 
 from engine.serving.settings import SettingsError
 
@@ -21,3 +22,14 @@ def pin_to_cpu(cpu: int | None, setting: str) -> None:
     require_cpu(cpu, setting)
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
+
+
+def available_cpus() -> frozenset[int]:
+    """The CPUs this thread may run on, and its children with it; empty where the platform cannot say."""
+    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
+
+
+def run_on(cpus: Collection[int]) -> None:
+    """This process, and what it starts later, may run on these CPUs; nothing changes where there are none."""
+    if cpus:
+        os.sched_setaffinity(0, cpus)

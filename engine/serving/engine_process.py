@@ -125,10 +125,12 @@ class EngineProcess:
         settings: EngineSettings,
         command: Sequence[str] = INSTANCE_COMMAND,
         on_unclaimed: Callable[[str], None] = lambda _: None,
+        cpus: frozenset[int] = frozenset(),
     ) -> "EngineProcess":
         """Start the process. command: what to run; `--channel-fd N` is added.
 
         on_unclaimed: told the ticket of KV whose request was closed before it had left.
+        cpus: it may run on; none: those of this process.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -151,7 +153,7 @@ class EngineProcess:
         reader, writer = await asyncio.open_connection(sock=ours)
         beats = BeatMonitor(settings.watchdog_s, asyncio.get_running_loop().time)
         engine = EngineProcess(process, reader, writer, beats, on_unclaimed)
-        engine._send({"kind": "start", "settings": to_json(settings)})
+        engine._send({"kind": "start", "settings": to_json(settings), "cpus": sorted(cpus)})
         return engine
 
     @property

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from engine.serving.cpu_affinity import available_cpus
 from engine.serving.engine_process import EngineError, EngineProcess, Phase
 from engine.serving.engine_state import EngineDescription
 from engine.serving.settings import EngineSettings, SettingsError
@@ -33,6 +34,8 @@ class KeptInstance:
         self.given_up = ""
         self._settings = settings
         self._command = (*command, "--name", name)
+        # This process may be moved to a CPU of its own later; an instance begun then needs one of these.
+        self._cpus = available_cpus()
         self._on_change = on_change
         self._on_unclaimed = on_unclaimed
         self._first: asyncio.Future[EngineDescription] = asyncio.get_running_loop().create_future()
@@ -58,7 +61,7 @@ class KeptInstance:
         failed_starts, reason = 0, ""
         while failed_starts < MOST_FAILED_STARTS:
             try:
-                self.engine = await EngineProcess.launch(self._settings, self._command, self._on_unclaimed)
+                self.engine = await EngineProcess.launch(self._settings, self._command, self._on_unclaimed, self._cpus)
                 description = await self.engine.ready()
             except (SettingsError, EngineError, OSError) as error:
                 reason = str(error)

@@ -2,10 +2,11 @@
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from engine.core.batch import Work
@@ -51,8 +52,9 @@ class ProxyEngine:
         self.phase = Phase.STARTING
         self.failure = ""
         self.ended = asyncio.Event()
-        self._prefill = self._start("prefill", proxy.prefill_instances, settings, command)
-        self._decode = self._start("decode", proxy.decode_instances, settings, command)
+        places = itertools.count()
+        self._prefill = self._start("prefill", proxy.prefill_instances, settings, command, places)
+        self._decode = self._start("decode", proxy.decode_instances, settings, command, places)
 
     @classmethod
     async def launch(cls, proxy: ProxySettings, settings: EngineSettings, command: Sequence[str]) -> "ProxyEngine":
@@ -66,13 +68,16 @@ class ProxyEngine:
         return cls(proxy, settings, command)
 
     def _start(
-        self, role: str, count: int, settings: EngineSettings, command: Sequence[str]
+        self, role: str, count: int, settings: EngineSettings, command: Sequence[str], places: Iterator[int]
     ) -> tuple[KeptInstance, ...]:
+        """places: number of each instance among all, by which it has a CUDA device, and a CPU where they are pinned."""
         instances = []
-        for index in range(count):
+        for index, place in zip(range(count), places, strict=False):
             name = f"{role}-{index}"
             own = dataclasses.replace(
                 settings,
+                cuda_device=settings.cuda_device + place,
+                engine_cpu=None if settings.engine_cpu is None else settings.engine_cpu + place,
                 hand_over_folder=str(self._folder.path),
                 decision_log=f"{settings.decision_log}.{name}" if settings.decision_log else "",
             )

@@ -21,7 +21,7 @@ from engine.serving.engine_state import EngineDescription
 from engine.serving.intake import ChannelSink, ForgettingEvents, Intake
 from engine.serving.kv_handover import SharedMemoryTransport
 from engine.serving.kv_segments import SegmentFolder
-from engine.serving.model_ranks import load_ranks
+from engine.serving.model_ranks import model_ranks
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.shared_scheduler import SharedScheduler
@@ -68,7 +68,7 @@ def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[Runnin
         log_file = _open_log(settings, held)
         torch.set_num_threads(settings.threads)
         executing = _executor_settings(settings)
-        model, peers = held.enter_context(load_ranks(settings, executing, partial(_break, channel)))
+        model, peers = held.enter_context(model_ranks(settings, executing, partial(_break, channel)))
         layers = model.shape.layers
         profile = read_timings(Path(settings.profile), layers) if settings.profile else None
         clock, events = MonotonicClock(), EventQueue()

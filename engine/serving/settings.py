@@ -58,8 +58,11 @@ class EngineSettings:
         1, "ranks each prefill is computed by: a process each, on a CUDA device each", least=1, most=64
     )
     threads: int = setting(1, "torch threads on a CPU", least=1, most=1024)
+    cuda_device: int = setting(
+        0, "on CUDA: index of the device; further instances take the next ones, after the last the first", least=0
+    )
     engine_cpu: int | None = setting(
-        None, "pin the engine process to this CPU, further ranks to the next ones", least=0
+        None, "pin the engine process to this CPU, further ranks or instances to the next ones", least=0
     )
     kv_blocks: int = setting(4096, "KV blocks in the pool", least=1, most=2**40)
     block_tokens: int = setting(16, "tokens of one KV block", least=1, most=2**20)

@@ -4,8 +4,11 @@ The file holds `prefill` (whole prefills: new_tokens, context_tokens, seconds), 
 `operators` (one entry per operator kind and length: seconds of one such operator).
 """
 
+import dataclasses
+import os
 import platform
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,15 +20,20 @@ import torch
 
 from engine.core.batch import Sequence as Share
 from engine.core.batch import Task, TaskKind
+from engine.model.catalogue import load_shape
 from engine.model.granularity import Granularity, TileSettings
 from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.kv_cache import KVCache
-from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.decoder import Decoder
+from engine.torch_backend.peers import Nobody, Peers
 from engine.torch_backend.program import Operator, Program, plan_program
+from engine.torch_backend.rank_messages import ModelChoice
 from engine.torch_backend.sampling import SamplingSettings
+from engine.torch_backend.settings import ExecutorSettings
+from engine.torch_backend.split_model import load_ranks
 from engine.torch_backend.task_state import build_state
+from engine.torch_backend.tensor_parallel import RankGroup
 
 BLOCK_TOKENS = 16
 
@@ -60,21 +68,31 @@ class Bench:
         max_tokens: int,
         granularity: Granularity = Granularity.OPERATOR,
         tiles: TileSettings | None = None,
+        peers: Peers | None = None,
     ) -> None:
+        """peers: the other ranks of a split model; they plan with the granularity and tiles they were launched with."""
         self._model = model
+        self._peers = peers or Nobody()
+        self._tasks = 0
         self._tiles = tiles
         self._granularity = granularity
         self._cache = KVCache(model.shape, -(-max_tokens // BLOCK_TOKENS), BLOCK_TOKENS, model.device, model.dtype)
         self._cache.allocate("profiled", max_tokens)
+        self._peers.allocate("profiled", max_tokens)
         for tensor in (*self._cache.keys, *self._cache.values):
             tensor.zero_()
 
-    def prefill(self, new_tokens: int, context_tokens: int) -> Callable[[], None]:
-        """One whole prefill, planning and reading the token back included, as the executor counts it."""
+    def prefill(
+        self, new_tokens: int, context_tokens: int, granularity: Granularity | None = None
+    ) -> Callable[[], None]:
+        """One whole prefill, planning and reading the token back included, as the executor counts it.
+
+        granularity: in place of the bench's own.
+        """
 
         def run() -> None:
-            program = self.program(new_tokens, context_tokens)
-            program.run(Gate())
+            program = self.program(new_tokens, context_tokens, granularity)
+            self._run(program)
             assert program.state.sampled is not None
             program.state.sampled.tolist()
 
@@ -93,32 +111,54 @@ class Bench:
         On CUDA by events between operators that are launched without waiting: where the device waits for the host, so
         does the operator's time.
         """
-        operators = self.program(new_tokens, context_tokens).operators
-        if self._model.device.type == "cuda":
-            yield from self._device_seconds(operators)
-            return
-        for operator in operators:
-            started_s = time.perf_counter()
-            operator.run()
-            yield operator.name, time.perf_counter() - started_s
+        program = self.program(new_tokens, context_tokens)
+        names = [operator.name for operator in program.operators]
+        seconds = self._device_seconds if self._model.device.type == "cuda" else self._host_seconds
+        yield from zip(names, seconds(program), strict=True)
 
-    def _device_seconds(self, operators: Sequence[Operator]) -> Iterator[tuple[str, float]]:
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(operators) + 1)]  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize(self._model.device)
-        events[0].record()
-        for operator, event in zip(operators, events[1:], strict=True):
-            operator.run()
-            event.record()
-        torch.cuda.synchronize(self._model.device)
-        for operator, (start, end) in zip(operators, pairwise(events), strict=True):
-            yield operator.name, start.elapsed_time(end) / 1e3
+    def _host_seconds(self, program: Program) -> list[float]:
+        stamps_s = [time.perf_counter()]
+        self._run(_followed(program, lambda: stamps_s.append(time.perf_counter())))
+        return [end_s - start_s for start_s, end_s in pairwise(stamps_s)]
 
-    def program(self, new_tokens: int, context_tokens: int) -> Program:
-        """One prefill, planned."""
-        task = Task(0, TaskKind.PREFILL, (Share("profiled", context_tokens, new_tokens),))
+    def _device_seconds(self, program: Program) -> list[float]:
+        count = len(program.operators) + 1
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]  # type: ignore[no-untyped-call]
+        left = iter(events)
+        torch.cuda.synchronize(self._model.device)
+        next(left).record()
+        self._run(_followed(program, lambda: next(left).record()))
+        torch.cuda.synchronize(self._model.device)
+        return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
+
+    def _run(self, program: Program) -> None:
+        """On all ranks; the task is the one planned last."""
+        self._peers.run(self._tasks, program, Gate(), None, lambda _: 0)
+        self._peers.drop(self._tasks)
+
+    def program(self, new_tokens: int, context_tokens: int, granularity: Granularity | None = None) -> Program:
+        """One prefill, planned. granularity: in place of the bench's own."""
+        self._tasks += 1
+        task = Task(self._tasks, TaskKind.PREFILL, (Share("profiled", context_tokens, new_tokens),))
         tokens = [token % self._model.shape.vocab_size for token in range(new_tokens)]
+        self._peers.plan(task, tokens)
         state = build_state(self._model.shape, self._cache, self._model.rope, segments_of(task), tokens)
-        return plan_program(self._model, state, [(SamplingSettings(), None)], self._granularity, self._tiles)
+        return plan_program(
+            self._model, state, [(SamplingSettings(), None)], granularity or self._granularity, self._tiles
+        )
+
+
+def _followed(program: Program, after: Callable[[], object]) -> Program:
+    """The same program; `after` is called when an operator has run."""
+
+    def followed(operator: Operator) -> Operator:
+        def run() -> None:
+            operator.run()
+            after()
+
+        return dataclasses.replace(operator, run=run)
+
+    return Program([followed(operator) for operator in program.operators], program.state)
 
 
 def measure_prefills(
@@ -171,17 +211,34 @@ def _entry(new: int, context: int, seconds: float) -> dict[str, Any]:
     return {"new_tokens": new, "context_tokens": context, "seconds": round(seconds, 9)}
 
 
-def profile(name_or_folder: str, device: str, max_tokens: int, threads: int, rounds: int) -> dict[str, Any]:
-    """The content of a profile file. Raises ModelLoadError for a model that cannot be loaded."""
+def profile(
+    choice: ModelChoice, max_tokens: int, threads: int, rounds: int, ranks: int = 1, first_cpu: int | None = None
+) -> dict[str, Any]:
+    """The content of a profile file. ranks: the model is split over; first_cpu: rank r runs on CPU first_cpu + r.
+
+    Raises ModelLoadError for a model that cannot be loaded.
+    """
     torch.set_num_threads(threads)
-    model = load_model(name_or_folder, device, dummy=True)
-    return profile_of(model, min(max_tokens, model.shape.max_positions), rounds)
+    longest = min(max_tokens, load_shape(choice.name_or_folder).max_positions)
+    executor = ExecutorSettings(
+        Granularity.OPERATOR, kv_blocks=-(-longest // BLOCK_TOKENS), block_tokens=BLOCK_TOKENS, threads=threads
+    )
+    with load_ranks(choice, ranks, executor, _lost, first_cpu) as (model, peers):
+        return profile_of(model, longest, rounds, peers=peers)
 
 
-def profile_of(model: Decoder, max_tokens: int, rounds: int, asked: Sequence[Lengths] | None = None) -> dict[str, Any]:
-    """The same of a model at hand. asked: lengths in place of the usual ones."""
+def _lost(reason: str) -> None:
+    """The ranks cannot go on, and this one may wait for one of them for ever."""
+    print(f"profile: {reason}", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def profile_of(
+    model: Decoder, max_tokens: int, rounds: int, asked: Sequence[Lengths] | None = None, peers: RankGroup | None = None
+) -> dict[str, Any]:
+    """The same of a model at hand. asked: lengths in place of the usual ones. peers: its other ranks."""
     with torch.inference_mode():
-        bench = Bench(model, max_tokens)
+        bench = Bench(model, max_tokens, peers=peers)
         return {
             "model": model.shape.name,
             "device": _device_name(model.device),
@@ -189,6 +246,7 @@ def profile_of(model: Decoder, max_tokens: int, rounds: int, asked: Sequence[Len
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "rounds": rounds,
+            **({} if peers is None else {"tensor_parallel": peers.ranks}),
             "prefill": measure_prefills(bench, max_tokens, rounds, asked),
             "operators": measure_operators(bench, max_tokens, rounds, asked),
         }

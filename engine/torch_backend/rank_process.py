@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--control-fd", type=int, required=True, help="socket rank 0 speaks on")
     parser.add_argument("--words-fd", type=int, required=True, help="memory shared by the ranks")
     parser.add_argument("--cpu", type=int, help="CPU to run on")
+    parser.add_argument("--name", default="rank", help="shown in listings of processes: rank-1")
     given = parser.parse_args()
     if given.cpu is not None:
         os.sched_setaffinity(0, {given.cpu})

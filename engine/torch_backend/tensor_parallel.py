@@ -9,21 +9,15 @@ A rank that is lost takes the group with it: nobody can go on without its part.
 """
 
 import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from array import array
 from collections.abc import Callable, MutableSequence, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
 
 from engine.core.batch import Task
 from engine.torch_backend.gate import Gate, LaunchWindow
+from engine.torch_backend.other_rank import LEAVE_S, OtherRank, told
 from engine.torch_backend.peers import PeersLostError
 from engine.torch_backend.program import Operator, Program
 from engine.torch_backend.rank_link import (
@@ -40,38 +34,20 @@ from engine.torch_backend.rank_messages import (
     Drop,
     Ended,
     Free,
-    FromRank,
     Hello,
     Join,
     Leave,
     ModelChoice,
     Plan,
     Ready,
-    Refused,
     Run,
     ToRank,
 )
 from engine.torch_backend.rank_stop import LeaderStop, look_again, run_in_step
 from engine.torch_backend.settings import ExecutorSettings
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 ALONE_S = 3.0
 """How long one rank's failure waits for the others to fail likewise, before it counts as that rank's alone."""
-LEAVE_S = 5.0
-
-
-class RankStartError(Exception):
-    """A rank cannot start; the message is a sentence."""
-
-
-@dataclass(slots=True)
-class _Rank:
-    """Another rank as rank 0 sees it. ended: its answer to the last Run."""
-
-    number: int
-    process: subprocess.Popen[bytes]
-    connection: Connection
-    ended: Ended | None = None
 
 
 class RankGroup:
@@ -84,7 +60,7 @@ class RankGroup:
         self.ranks = ranks
         self._on_lost = on_lost
         self._held = ExitStack()
-        self._others: list[_Rank] = []
+        self._others: list[OtherRank] = []
         self._words: MutableSequence[int] = []
         self._store = ""
         self._sending = threading.Lock()
@@ -124,18 +100,18 @@ class RankGroup:
         self._store = store = new_store()
         self._held.callback(remove_store, store)
         for number in range(1, self.ranks):
-            rank = _start_process(number, words, None if first_cpu is None else first_cpu + number)
+            rank = OtherRank.start(number, words, None if first_cpu is None else first_cpu + number)
             self._others.append(rank)
             rank.connection.send(Join(number, self.ranks, store, model, executor))
         for rank in self._others:
-            self._expect(rank, Hello)
+            rank.expect(Hello)
         join_group(model.device, 0, self.ranks, store)
         self._held.callback(leave_group)
 
     def wait_ready(self) -> None:
         """Until every rank has loaded its part. Raises RankStartError with its reason."""
         for rank in self._others:
-            self._expect(rank, Ready)
+            rank.expect(Ready)
         for rank in self._others:
             threading.Thread(target=self._watch, args=(rank,), name=f"rank-{rank.number}", daemon=True).start()
 
@@ -217,7 +193,7 @@ class RankGroup:
         for number, ended in ends.items():
             if ended is None or ended.cursor != cursor or (ended.failure is None) != (failure is None):
                 here = f"at operator {cursor}" + (f" ({type(failure).__name__}: {failure})" if failure else "")
-                raise PeersLostError(self._break(f"rank {number} {_told(ended)}, rank 0 is {here}"))
+                raise PeersLostError(self._break(f"rank {number} {told(ended)}, rank 0 is {here}"))
 
     # The processes.
 
@@ -226,16 +202,7 @@ class RankGroup:
             for rank in self._others:
                 rank.connection.send(message)
 
-    def _expect(self, rank: _Rank, kind: type[FromRank]) -> None:
-        try:
-            answer = rank.connection.recv()
-        except (EOFError, OSError) as error:
-            raise RankStartError(f"rank {rank.number} {_how_ended(rank.process)} before it was ready") from error
-        if isinstance(answer, Refused):
-            raise RankStartError(answer.reason)
-        assert isinstance(answer, kind)
-
-    def _watch(self, rank: _Rank) -> None:
+    def _watch(self, rank: OtherRank) -> None:
         try:
             while isinstance(answer := rank.connection.recv(), Ended):
                 with self._changed:
@@ -247,12 +214,12 @@ class RankGroup:
                     timer.start()
         except (EOFError, OSError):
             if not self._closed:
-                self._break(f"rank {rank.number} of {self.ranks} {_how_ended(rank.process)}")
+                self._break(f"rank {rank.number} of {self.ranks} {rank.how_ended()}")
 
-    def _still_running(self, rank: _Rank, ended: Ended, stretch: int) -> None:
+    def _still_running(self, rank: OtherRank, ended: Ended, stretch: int) -> None:
         # Rank 0 may sit in a sum that the failed rank will never join.
         if self._stretch == stretch != 0:
-            self._break(f"rank {rank.number} of {self.ranks} {_told(ended)}, and the others go on")
+            self._break(f"rank {rank.number} of {self.ranks} {told(ended)}, and the others go on")
 
     def _break(self, reason: str) -> str:
         with self._changed:
@@ -268,38 +235,4 @@ class RankGroup:
 
     def _end_processes(self, longest_s: float) -> None:
         for rank in self._others:
-            try:
-                rank.process.wait(longest_s)
-            except subprocess.TimeoutExpired:
-                rank.process.kill()
-                rank.process.wait()
-            rank.connection.close()
-
-
-def _start_process(number: int, words: int, cpu: int | None) -> _Rank:
-    ours, theirs = socket.socketpair()
-    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "engine.torch_backend.rank_process"]
-    with theirs:
-        command += ["--control-fd", str(theirs.fileno()), "--words-fd", str(words)]
-        process = subprocess.Popen(
-            command if cpu is None else [*command, "--cpu", str(cpu)],
-            stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), words),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-    return _Rank(number, process, Connection(ours.detach()))
-
-
-def _told(ended: Ended | None) -> str:
-    if ended is None:
-        return "has not ended the task"
-    return f"is at operator {ended.cursor}" if ended.failure is None else f"failed there ({ended.failure})"
-
-
-def _how_ended(process: "subprocess.Popen[bytes]") -> str:
-    try:
-        status = process.wait(LEAVE_S)
-    except subprocess.TimeoutExpired:
-        return "closed its connection"
-    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            rank.end(longest_s)

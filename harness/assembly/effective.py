@@ -53,6 +53,14 @@ def proxy_settings(point: PointSettings) -> ProxySettings | None:
     return ProxySettings(system.prefill_instances, system.decode_instances, system.routing or "round_robin")
 
 
+def engine_processes(point: PointSettings) -> int:
+    """How many processes compute a point of our engine: ranks of a split model, or instances behind a proxy."""
+    proxy = proxy_settings(point)
+    if proxy is not None:
+        return proxy.prefill_instances + proxy.decode_instances
+    return point.model.tensor_parallel or 1
+
+
 def engine_settings(point: PointSettings, profile: str, engine_cpu: int | None) -> EngineSettings:
     """The engine a point asks for: everything in tokens as sent.
 
@@ -81,6 +89,7 @@ def engine_settings(point: PointSettings, profile: str, engine_cpu: int | None) 
         dtype=model.dtype,
         policy=system.policy,
         profile=profile,
+        tensor_parallel=model.tensor_parallel or 1,
         threads=device.threads,
         engine_cpu=engine_cpu,
         kv_blocks=-(-effective.kv_tokens // model.block_tokens),

@@ -114,6 +114,19 @@ def _check_instances(system: SystemSettings) -> None:
         raise SettingsError(f"system.routing must be one of {', '.join(ROUTERS)}, got {system.routing!r}")
 
 
+def _check_ranks(point: PointSettings) -> None:
+    """A measured split model is one engine of ours."""
+    system, ranks = point.system, point.model.tensor_parallel
+    if system.backend != "engine":
+        raise SettingsError(
+            f"model.tensor_parallel={ranks} splits our own engine, and conflicts with system={system.name}"
+        )
+    if system.prefill_instances is not None:
+        raise SettingsError(
+            f"model.tensor_parallel={ranks} conflicts with system={system.name}: KV is handed over by one rank only"
+        )
+
+
 def settings_mapping(point: PointSettings) -> dict[str, Any]:
     """The settings as plain nested mappings, for files and fingerprints."""
     return dataclasses.asdict(point)
@@ -133,8 +146,8 @@ def _check_joins(point: PointSettings) -> None:
             raise SettingsError(
                 f"system={point.system.name} has several instances: it needs device.simulation.rounds=event, not serial"
             )
-    if point.model.tensor_parallel not in (None, 1) and not point.device.simulated:
-        raise SettingsError("model.tensor_parallel belongs to a simulated device: measured profiles are of one rank")
+    if (point.model.tensor_parallel or 1) > 1 and not point.device.simulated:
+        _check_ranks(point)
     if point.device.kind == "cpu" and point.model.dtype == "float16":
         raise SettingsError("model.dtype=float16 conflicts with device.kind=cpu: use float32")
     if point.workload.max_input >= point.model.max_context_tokens:

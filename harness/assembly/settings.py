@@ -78,7 +78,7 @@ class ModelSettings:
         beside the weights (see simulated_memory.py). block_tokens: tokens of a KV block, as sent (not scaled).
     vocab_tokens: prompts are drawn from ids below it.
     activation_bytes: memory that the executing and the preempted prefills may hold.
-    tensor_parallel: accelerators the model is split over, in a simulation only; None = one.
+    tensor_parallel: ranks the model is split over: a process each, on a CUDA device or a core of its own; None = one.
     """
 
     name: str

@@ -116,11 +116,11 @@ class Campaign:
         """
         assert self._pool is not None
         profile = None if ready.profile is None else ready.profile.path
-        pool, cores = self._pool, self._cores
+        pool = self._pool
 
         async def do() -> Found:
             serving = await pool.get(ready.settings, profile)
-            with pinned(cores.others):
+            with pinned(serving.cores.others):
                 return await work(serving)
 
         try:
@@ -142,7 +142,7 @@ class Campaign:
         loop = asyncio.get_running_loop()
         cores = share_cores(first.settings.device)
         logs = self._results / "raw" / first.settings.experiment
-        self._cores, self._pool = cores, ServerPool(cores, logs, tell)
+        self._pool = ServerPool(cores, logs, tell)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._press)
         try:
@@ -201,7 +201,7 @@ class Campaign:
         if point_state(folder) is PointState.FINISHED:
             folder.rename(folder.with_name(f".{folder.name}.{time.time_ns()}.replaced"))
         try:
-            return await measure(ready, folder, self._pool, self._cores, self._interrupt)
+            return await measure(ready, folder, self._pool, self._interrupt)
         finally:
             _forget_replaced(folder)
 

@@ -20,6 +20,21 @@ class Cores:
     engine: int | None
     others: frozenset[int] | None
 
+    def spread(self, processes: int) -> "Cores":
+        """For an engine of several processes: each has a core of its own, from `engine` on in order.
+
+        All else gets the cores that are left, or the last process's where none is. Too few cores: nothing is pinned.
+        """
+        if processes == 1 or self.engine is None or self.others is None:
+            return self
+        further = {self.engine + number for number in range(1, processes)}
+        if not further <= self.others:
+            return Cores(None, None)
+        return Cores(self.engine, self.others - further or frozenset({max(further)}))
+
+
+UNPINNED = Cores(None, None)
+
 
 def resolve_device(device: DeviceSettings) -> DeviceSettings:
     """`kind: auto` becomes cpu or cuda."""
@@ -38,9 +53,9 @@ def share_cores(device: DeviceSettings) -> Cores:
     """The engine gets the first core where there are two or more and `pin` is auto."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if device.pin == "off" or len(cores) < 2:
-        return Cores(None, None)
+        return UNPINNED
     if device.threads > 1 or device.kind == "cuda":
-        return Cores(None, None)
+        return UNPINNED
     return Cores(cores[0], frozenset(cores[1:]))
 
 

@@ -11,7 +11,7 @@ from engine.core.record import EngineReport
 from harness.assembly.effective import EffectiveTokens
 from harness.assembly.point import settings_mapping
 from harness.assembly.requests import asked_rps, plan_point
-from harness.experiments.machine import Cores, pinned
+from harness.experiments.machine import pinned
 from harness.experiments.prepare import Prepared
 from harness.experiments.provenance import provenance
 from harness.experiments.servers import ServerFailedError, ServerPool, Serving
@@ -36,7 +36,7 @@ class StoppedBeforeError(Exception):
     """The user interrupted while the server started: nothing has been sent."""
 
 
-async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores, interrupt: Interrupt) -> Measured:
+async def measure(ready: Prepared, folder: Path, pool: ServerPool, interrupt: Interrupt) -> Measured:
     """Measure a point and write its folder.
 
     Raises SettingsError, ServerFailedError, LoadRefusedError, StoppedBeforeError (nothing is written then),
@@ -45,7 +45,7 @@ async def measure(ready: Prepared, folder: Path, pool: ServerPool, cores: Cores,
     settings = ready.settings
     requests = plan_point(settings, ready.window, ready.given.slo_speed_factor)
     serving = await unless_stopped(pool.get(settings, None if ready.profile is None else ready.profile.path), interrupt)
-    with pinned(cores.others):
+    with pinned(serving.cores.others):
         result = await play(requests, serving.target, player_settings(ready), interrupt=interrupt)
     report, alive = await _report(pool, serving)
     at_rest = await _at_rest(pool, serving) if alive and not interrupt.stop_sending.is_set() else None
@@ -147,5 +147,6 @@ def _provenance(ready: Prepared, serving: Serving) -> dict[str, Any]:
         seed=ready.settings.load.seed,
         server_command=_server_command(serving),
         **({"rival": dict(serving.rival)} if serving.rival else {}),
+        **({"engine_processes": [dict(each) for each in serving.processes]} if serving.processes else {}),
         profile=None if profile is None else {"sha256": profile.digest, "torch": profile.content.get("torch")},
     )

@@ -38,6 +38,8 @@ def run_pauses(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
         if point.system.backend != "engine" or point.device.simulated:
             other = f"device={point.device.name}" if point.device.simulated else f"system={point.system.name}"
             raise SettingsError(f"experiment={job.config['experiment']} pauses the engine itself: {other} has none")
+        if (point.model.tensor_parallel or 1) > 1:
+            raise SettingsError("model.tensor_parallel: the pauses of this kind of experiment are those of one rank")
     preparer = Preparer(tell, job.user)
     points = [preparer.prepare(config) for config in configs]
     results = Path(output.results)

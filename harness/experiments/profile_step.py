@@ -15,7 +15,7 @@ from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
 from harness.assembly.simulated import shape_of
 from harness.experiments.fingerprint import slug
-from harness.experiments.machine import cpu_model
+from harness.experiments.machine import cpu_model, share_cores
 from workloads.length_scale import effective_tokens
 
 CACHE = Path("outputs/profiles")
@@ -66,15 +66,29 @@ def require_model(profile: Profile, point: PointSettings) -> None:
         raise SettingsError(f"{profile.path} is a profile of {measured}, and model={point.model.name} is {name}")
 
 
+def require_ranks(profile: Profile, point: PointSettings) -> None:
+    """Raise SettingsError for a profile of a model that was split otherwise."""
+    measured, ranks = profile.content.get("tensor_parallel", 1), point.model.tensor_parallel or 1
+    if measured != ranks:
+        raise SettingsError(
+            f"{profile.path} was measured with tensor_parallel={measured}, model.tensor_parallel is {ranks}"
+        )
+
+
 def profile_of(point: PointSettings, tell: Callable[[str], None], cache: Path = CACHE) -> Profile:
     """The profile a point's settings name, else this machine's, measured now if it never was.
 
     point: with its device resolved. Raises SettingsError.
     """
     if point.device.profile is not None:
-        return read_profile(Path(point.device.profile))
+        profile = read_profile(Path(point.device.profile))
+        if not point.device.simulated:
+            require_ranks(profile, point)
+        return profile
     # The longest length is part of the name: a workload with longer prompts gets a profile that reaches them.
-    path = cache / machine_fingerprint(point) / f"{slug(point.model.checkpoint)}_{profiled_tokens(point)}.json"
+    ranks = point.model.tensor_parallel or 1
+    stem = f"{slug(point.model.checkpoint)}_{profiled_tokens(point)}" + (f"_{ranks}_ranks" if ranks > 1 else "")
+    path = cache / machine_fingerprint(point) / f"{stem}.json"
     if not path.is_file():
         tell(f"profiling {point.model.name} on this machine, once (kept in {path})")
         _measure(point, path)
@@ -104,7 +118,12 @@ def _measure(point: PointSettings, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-m", "engine.torch_backend.profile", "--model", point.model.checkpoint]
     argv += ["--out", str(path), "--device", point.device.kind, "--threads", str(point.device.threads)]
-    argv += ["--max-tokens", str(profiled_tokens(point))]
+    argv += ["--max-tokens", str(profiled_tokens(point)), "--dtype", point.model.dtype]
+    ranks = point.model.tensor_parallel or 1
+    if ranks > 1:
+        argv += ["--tensor-parallel", str(ranks)]
+        first = share_cores(point.device).spread(ranks).engine
+        argv += [] if first is None else ["--first-cpu", str(first)]
     done = subprocess.run(argv, check=False, capture_output=True, text=True)
     if done.returncode != 0 or not path.is_file():
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -16,11 +16,12 @@ from baselines.servers.ports import free_port
 from baselines.servers.process import ServerProcess, ServerProcessError
 from engine.core.record import EngineReport
 from engine.serving.settings import flags
-from harness.assembly.effective import engine_settings, proxy_settings
+from harness.assembly.effective import engine_processes, engine_settings, proxy_settings
 from harness.assembly.reading import SettingsError
 from harness.assembly.rival import RIVALS
 from harness.assembly.settings import PointSettings
-from harness.experiments.machine import Cores, pinned
+from harness.experiments.engine_processes import engine_processes_of
+from harness.experiments.machine import UNPINNED, Cores, pinned
 from harness.experiments.rival_server import NotRunError, Rival, place, rival_of
 from harness.loadgen.settings import SLOStyle, Target
 from harness.loadgen.warmup import wait_until_ready
@@ -41,13 +42,16 @@ class Serving:
     """A ready server.
 
     command: how it was started; empty for an external one. log: its output so far. rival: version and environment of
-    one that is not our engine; empty for our own.
+    one that is not our engine; empty for our own. cores: of its engine, and of all else while it is measured.
+    processes: of an engine of several: what each is, and the CPUs it may run on.
     """
 
     target: Target
     command: tuple[str, ...]
     log: Path | None
     rival: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cores: Cores = UNPINNED
+    processes: tuple[Mapping[str, Any], ...] = ()
 
 
 class ServerPool:
@@ -68,17 +72,18 @@ class ServerPool:
         """
         if point.system.backend == "server":
             self.close()
-            return await _external(point)
+            return await _external(point, self._cores)
         if point.system.backend in RIVALS:
             return await self._rival(point)
-        engine = tuple(flags(engine_settings(point, str(profile or ""), self._cores.engine)))
+        cores = self._cores.spread(engine_processes(point))
+        engine = tuple(flags(engine_settings(point, str(profile or ""), cores.engine)))
         proxy = proxy_settings(point)
         # Counts at their defaults are no flags: the module says that there is a proxy.
         module = "engine.serving.server" if proxy is None else "engine.serving.proxy"
         key = (module, *(flags(proxy) if proxy is not None else ()), *engine)
         if key != self._key or self._process is None or self._process.exit_code() is not None:
             self.close()
-            await self._start(point, key)
+            await self._start(point, key, cores)
         assert self._serving is not None
         await self._settle(self._serving)
         return self._serving
@@ -150,7 +155,7 @@ class ServerPool:
         except ServerProcessError as error:
             raise ServerFailedError(str(error)) from error
         target = Target(f"http://127.0.0.1:{port}", point.model.checkpoint, slo_style=SLOStyle(point.system.slo_fields))
-        self._serving, self._key = Serving(target, rival.shown_command, log, rival.facts), key
+        self._serving, self._key = Serving(target, rival.shown_command, log, rival.facts, self._cores), key
         self._tell(f"starting {point.system.backend} {rival.environment.version}, which takes a minute or more")
         try:
             await self._first_token(target, RIVAL_START_DEADLINE_S)
@@ -159,7 +164,7 @@ class ServerPool:
             self.close()
             raise
 
-    async def _start(self, point: PointSettings, key: tuple[str, ...]) -> None:
+    async def _start(self, point: PointSettings, key: tuple[str, ...], cores: Cores) -> None:
         port = free_port()
         command = [sys.executable, "-m", *key, "--port", str(port)]
         log = self._logs / f"server-{os.getpid()}-{port}.log"
@@ -170,12 +175,15 @@ class ServerPool:
         except ServerProcessError as error:
             raise ServerFailedError(str(error)) from error
         target = Target(f"http://127.0.0.1:{port}", point.model.checkpoint)
-        self._serving, self._key = Serving(target, tuple(command[1:]), log), key
+        self._serving, self._key = Serving(target, tuple(command[1:]), log, cores=cores), key
         try:
             await self._first_token(target)
-            if self._cores.others is not None:
+            if cores.others is not None:
                 # The HTTP process joins the client once the engine, which inherited its cores, has its own.
-                os.sched_setaffinity(self._process.pid, self._cores.others)
+                os.sched_setaffinity(self._process.pid, cores.others)
+            if engine_processes(point) > 1:
+                found = engine_processes_of(self._process)
+                self._serving = dataclasses.replace(self._serving, processes=found)
         except BaseException:
             self.close()
             raise
@@ -218,7 +226,7 @@ class ServerPool:
             await asyncio.sleep(0.05)
 
 
-async def _external(point: PointSettings) -> Serving:
+async def _external(point: PointSettings, cores: Cores) -> Serving:
     system = point.system
     if system.base_url is None:
         raise NotRunError(str(system.without_url))
@@ -234,7 +242,7 @@ async def _external(point: PointSettings) -> Serving:
     except ValueError as error:
         raise SettingsError(f"system.base_url: {error}") from error
     await wait_until_ready(target, 30.0, prompt=range(16, 32))
-    return Serving(target, (), None)
+    return Serving(target, (), None, cores=cores)
 
 
 async def _json(target: Target, method: str, path: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ PACKAGES = ("engine", "baselines", "workloads", "harness", "figures", "bench", "
 MODULES = ("pickle", "_pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal", "code", "codeop", "xmlrpc")
 CONNECTIONS = ("multiprocessing.connection", "multiprocessing.managers")
 """They unpickle what comes out of a socket."""
-PRIVATE_PAIRS = {f"engine/torch_backend/{name}.py" for name in ("rank_process", "rank_worker", "tensor_parallel")}
+PRIVATE_PAIRS = {f"engine/torch_backend/{name}.py" for name in ("rank_process", "rank_worker", "other_rank")}
 """Speak to their own child, or parent, over a socket pair it inherited, which has no name: nobody else reaches it."""
 BUILTINS = ("eval", "exec", "compile", "__import__")
 METHODS = ("read_pickle", "to_pickle", "load_module", "unsafe_load", "full_load")

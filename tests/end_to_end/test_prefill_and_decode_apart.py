@@ -1,6 +1,7 @@
 """One prefill and one decode instance with a real model: the embedded trace, the same tokens, and kill -9."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,12 +28,15 @@ from workloads.slo import Target as Objectives
 from workloads.traces.catalogue import load_trace
 
 FLAGS = ("--model", "cpu_tiny", "--device", "cpu", "--max-waiting-for-decode", "1000")
+FIRST, *FURTHER = sorted(os.sched_getaffinity(0))
+PINNED = ("--engine-cpu", str(FIRST), "--server-cpu", str(FIRST + 1)) if FIRST + 1 in FURTHER else ()
+"""A CPU for each instance, where there are two in a row."""
 
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
     """A decode instance that holds far fewer requests than the trace has under way at one time."""
-    with running_proxy(tmp_path_factory.mktemp("kv"), [*FLAGS, "--kv-blocks", "200"], REAL_PROXY) as started:
+    with running_proxy(tmp_path_factory.mktemp("kv"), [*FLAGS, *PINNED, "--kv-blocks", "200"], REAL_PROXY) as started:
         yield started
 
 
@@ -92,6 +96,14 @@ def test_an_instance_is_killed_with_requests_on_it(proxy: ProxyProcess, name: st
         assert "error" in last or last["choices"][0]["finish_reason"] == "length"
     eventually(proxy.healthy, f"{name} serves again", 120)
     assert proxy.server.complete([7] * 40, max_tokens=5, ignore_eos=True)[0] == 200
+
+
+@pytest.mark.skipif(not PINNED, reason="needs two CPUs in a row")
+def test_instances_have_cpus_of_their_own_also_those_started_again(proxy: ProxyProcess) -> None:
+    assert os.sched_getaffinity(proxy.server.process.pid) == {FIRST + 1}
+    pids = proxy.pids()
+    assert os.sched_getaffinity(pids["prefill-0"]) == {FIRST}
+    assert os.sched_getaffinity(pids["decode-0"]) == {FIRST + 1}
 
 
 def test_no_segment_is_left_in_the_machine_s_memory(proxy: ProxyProcess) -> None:

@@ -27,6 +27,7 @@ from engine.serving.settings import EngineSettings, SettingsError
 from engine.serving.timings import Timings, read_timings
 from engine.torch_backend import attention_choice
 from engine.torch_backend.profiling import profile
+from engine.torch_backend.rank_messages import ModelChoice
 
 LINEAR = Timings(2, tuple(PrefillSample(n, 0, n * 1e-3) for n in (16, 64, 256, 1024)))
 
@@ -74,7 +75,9 @@ def test_the_polynomial_is_fitted_to_the_timings() -> None:
 
 def test_operator_sum_is_fitted_to_a_real_profile(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
-    file.write_text(json.dumps(profile("cpu_tiny", "cpu", max_tokens=300, threads=1, rounds=1)))
+    file.write_text(
+        json.dumps(profile(ModelChoice("cpu_tiny", "cpu", None, True, 0), max_tokens=300, threads=1, rounds=1))
+    )
     timings = read_timings(file, layers=2)
     predictor = build_predictor(EngineSettings(predictor="operator_sum"), timings)
     longest = max(sample.new_tokens for sample in timings.operators if not sample.context_tokens)

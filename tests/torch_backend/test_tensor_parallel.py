@@ -23,13 +23,14 @@ from engine.torch_backend.gate import Gate
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.models.shard import Shard
+from engine.torch_backend.other_rank import OtherRank
 from engine.torch_backend.peers import PeersLostError
 from engine.torch_backend.program import plan_program
 from engine.torch_backend.rank_link import all_reduce, new_words_file
 from engine.torch_backend.rank_messages import Hello, Join, ModelChoice, Plan
 from engine.torch_backend.settings import ExecutorSettings
 from engine.torch_backend.task_state import build_state
-from engine.torch_backend.tensor_parallel import RankGroup, _start_process
+from engine.torch_backend.tensor_parallel import RankGroup
 from tests.torch_backend.engine_run import logits_of, new_cache, plan, prompt
 from tests.torch_backend.executor_rig import Rig, decode, prefill
 
@@ -208,7 +209,7 @@ def test_a_rank_whose_rank_0_is_gone_ends_whatever_it_does(tmp_path: Path) -> No
     (tmp_path / "store").mkdir()
     (tmp_path / "other").touch()
     words = new_words_file()
-    rank = _start_process(1, words, None)
+    rank = OtherRank.start(1, words, None)
     os.close(words)
     rank.connection.send(Join(1, 2, str(tmp_path / "store" / "file"), TINY, SETTINGS))
     assert isinstance(rank.connection.recv(), Hello)
