@@ -5,6 +5,8 @@ from baselines.servers.launch import OFFLINE, Launch, LaunchSettings, refuse_own
 CPU_BLOCK_TOKENS = 128
 """vLLM's own default on a CPU; on a GPU it is left to vLLM, whose blocks are then GPU_BLOCK_TOKENS."""
 GPU_BLOCK_TOKENS = 16
+PLUGIN = "flowprefill"
+"""The entry point of integrations/vllm_flowprefill; its modules are those of vllm_flowprefill."""
 
 OWNED = {
     "--model": "model.checkpoint",
@@ -53,6 +55,8 @@ def launch(settings: LaunchSettings) -> Launch:
         # Only an upper bound: the cache has as many blocks as are asked for above. Without it most of the machine's
         # memory has to be free before vLLM starts.
         env["VLLM_CPU_KVCACHE_SPACE"] = "4"
+    # vLLM loads every plugin it finds unless some are named: stock vLLM is started with none, ours with ours alone.
+    env["VLLM_PLUGINS"] = PLUGIN if any(f"vllm_{PLUGIN}." in flag for flag in settings.extra_flags) else ""
     # The plugin's executor (integrations/vllm_flowprefill) runs the model in the scheduler's process on a CPU, too.
     worker = on_cpu and not any("InlineExecutor" in flag for flag in settings.extra_flags)
     return Launch("vllm", tuple(arguments), env, "VLLM::Worker" if worker else "VLLM::EngineCore")

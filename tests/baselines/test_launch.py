@@ -39,6 +39,15 @@ def test_vllm_on_a_cpu() -> None:
     )  # fmt: skip
     assert launch.env["OMP_NUM_THREADS"] == "1"
     assert launch.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert launch.model_process == "VLLM::Worker"
+
+
+def test_stock_vllm_loads_no_plugin_and_ours_runs_the_model_in_the_schedulers_process() -> None:
+    assert vllm.launch(SETTINGS).env["VLLM_PLUGINS"] == ""
+    flags = ("--distributed-executor-backend", "vllm_flowprefill.executor.InlineExecutor")
+    launch = vllm.launch(dataclasses.replace(SETTINGS, extra_flags=flags))
+    assert launch.env["VLLM_PLUGINS"] == "flowprefill"
+    assert launch.model_process == "VLLM::EngineCore"
 
 
 def test_sglang_on_a_cpu() -> None:
