@@ -65,6 +65,7 @@ DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
         "slo_scale": Drawing(slo_scale.rows, slo_scale.draw, "slo_scale"),
         "fairness": Drawing(fairness.rows, fairness.draw),
         "real_servers": Drawing(real_servers_rows.rows, real_servers.draw, "real_servers", real_servers_text.text),
+        "pd": Drawing(disaggregation.rows, disaggregation.draw, "pd_disaggregated"),
         "gain_split": Drawing(gain_split.rows, gain_split.draw, "ablation"),
         "sim_attainment_vs_rate": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_goodput_vs_rate"),
         "sim_max_goodput": Drawing(max_goodput.rows, max_goodput.draw, "sim_goodput_vs_rate"),

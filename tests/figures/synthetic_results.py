@@ -266,13 +266,17 @@ def write_colocated(root: Path, seeds: int = 2, requests: int = 20) -> None:
     write_points(path, [{**row, "attainment_joint": float(row["attainment"]) / 2} for row in read_table(path)])
 
 
-def write_disaggregated(root: Path, seeds: int = 2, requests: int = 20) -> None:
+def write_disaggregated(
+    root: Path, experiment: str = "sim_pd", seeds: int = 2, requests: int = 20, source: str = "simulated"
+) -> None:
     """FlowPrefill on one accelerator, and on two that carry three times the load; TBT is met as often as TTFT."""
     facts, carries = few_systems()[0]
     apart = replace(facts, series="FlowPrefill (1P1D)", system="flowprefill_1p1d")
     systems = [(facts, carries), (apart, 3 * carries)]
-    write_simulated_comparison(root, "sim_pd", systems=systems, reference=facts.series, seeds=seeds, requests=requests)
-    path = root / "tables" / "sim_pd.csv"
+    write_simulated_comparison(
+        root, experiment, systems=systems, reference=facts.series, seeds=seeds, requests=requests, source=source
+    )
+    path = root / "tables" / f"{experiment}.csv"
     both = [
         {**row, "attainment_joint": float(row["attainment"]) / 2, "tbt_attainment": row["attainment"]}
         for row in read_table(path)

@@ -24,6 +24,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.write_ablation(root, requests=20, seeds=2)
     made.write_granularity(root)
     made.write_simulated(root)
+    made.write_disaggregated(root, "pd_disaggregated", source="measured")
     made.write_workload(root)
     write_real_servers(root, seeds=2, requests=30)
     return root
