@@ -22,6 +22,9 @@ IDLE_CONNECTION_S = 2.0
 REASON_CHARS = 300
 """A reason is one line for a table, however much the server had to say."""
 
+NO_STREAMS = ("application/json", "text/html")
+"""Content types of an answer that is whole, whatever it says."""
+
 CLOSE_GRACE_S = 1.0
 """After [DONE] the server has this long to end the reply; then the connection is not reused."""
 
@@ -32,6 +35,7 @@ class Exchange:
 
     due_at_ns and the other instants are on CLOCK_MONOTONIC. status: None while it is under way.
     without_file: it could not be sent because this process had no open file left.
+    http_status: of an answer that was an error.
     """
 
     prepared: PreparedRequest
@@ -41,6 +45,7 @@ class Exchange:
     status: Status | None = None
     reason: str = ""
     without_file: bool = False
+    http_status: int | None = None
     reply: Reply = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,6 +143,7 @@ class CompletionsClient:
             async with deadline:
                 await self._stream(exchange, deadline, timeout_at_ns)
         except ReplyError as error:
+            exchange.http_status = error.http_status
             exchange.end(error.status, error.reason)
         except (aiohttp.ClientError, OSError) as error:  # the deadline's TimeoutError is an OSError too
             if not deadline.expired():
@@ -164,7 +170,7 @@ class CompletionsClient:
         ) as response:
             if response.status != 200:
                 raise stated_error(await response.read(), response.status)
-            if response.content_type == "application/json":
+            if response.content_type in NO_STREAMS:
                 stated = stated_error(await response.read(), response.status)
                 raise ReplyError(f"the answer is not a stream: {stated.reason}")
             parser = SSEParser()

@@ -11,3 +11,19 @@ class OpenFilesLimitError(LoadRefusedError):
 
 class ServerNotReadyError(LoadRefusedError):
     """No token came from the expected model before the deadline."""
+
+
+class ServerRefusesError(ServerNotReadyError):
+    """A server that runs already did not give the token, and waiting will not change that.
+
+    reason: of the answer, or why there was none. http_status: of an answer that was an error. answered_model: the other
+    model that did give a token.
+    """
+
+    def __init__(
+        self, sentence: str, reason: str = "", http_status: int | None = None, answered_model: str | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        self.http_status = http_status
+        self.answered_model = answered_model

@@ -21,12 +21,13 @@ CHANNELS = (
 
 
 class ReplyError(Exception):
-    """The reply says, or shows, that the request failed. status: FAILED or REJECTED."""
+    """The reply says, or shows, that the request failed. status: FAILED or REJECTED. http_status: where it says so."""
 
-    def __init__(self, reason: str, status: Status = Status.FAILED) -> None:
+    def __init__(self, reason: str, status: Status = Status.FAILED, http_status: int | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.status = status
+        self.http_status = http_status
 
 
 @dataclass(slots=True)
@@ -150,7 +151,7 @@ def stated_error(body: bytes, http_status: int) -> ReplyError:
         reason = _stated_error(_object(body)).reason
     except ReplyError:
         reason = body[:200].decode("utf-8", "replace").strip()
-    return ReplyError(f"HTTP {http_status}: {reason}" if reason else f"HTTP {http_status}", status)
+    return ReplyError(f"HTTP {http_status}: {reason}" if reason else f"HTTP {http_status}", status, http_status)
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -9,21 +9,31 @@ from engine.core.record import RequestRecord, Status
 from engine.core.slo import SLO
 from engine.core.trace import PlannedRequest
 from harness.loadgen.client import CompletionsClient, Exchange
-from harness.loadgen.errors import ServerNotReadyError
+from harness.loadgen.errors import ServerNotReadyError, ServerRefusesError
 from harness.loadgen.request_body import prepare
 from harness.loadgen.settings import PlayerSettings, Target
 
+NO_SLO = SLO()
+
 
 async def wait_until_ready(
-    target: Target, deadline_s: float, *, prompt: c.Sequence[int] = (1, 2, 3, 4), poll_s: float = 0.25
+    target: Target,
+    deadline_s: float,
+    *,
+    prompt: c.Sequence[int] = (1, 2, 3, 4),
+    poll_s: float = 0.25,
+    slo: SLO = NO_SLO,
+    runs_already: bool = False,
 ) -> None:
     """Return once the server has given one real token of `target.model`.
 
-    prompt: token ids the model knows. poll_s: between tries.
-    Raises ServerNotReadyError after `deadline_s` with the last reason; at once when another model answers.
+    prompt: token ids the model knows. poll_s: between tries. slo: stated as the run's requests state theirs.
+    runs_already: nothing is starting, so that only an answer that says it is busy (429, 503) is worth another try.
+    Raises ServerNotReadyError after `deadline_s` with the last reason; ServerRefusesError at once when another model
+    answers, or a server that runs already refuses.
     """
     deadline = time.monotonic() + deadline_s
-    plan = PlannedRequest("readiness", 0, tuple(prompt), 1, SLO())
+    plan = PlannedRequest("readiness", 0, tuple(prompt), 1, slo)
     reason = "not tried"
     while (left_s := deadline - time.monotonic()) > 0:
         settings = PlayerSettings(request_timeout_s=left_s, connect_timeout_s=left_s, drain_s=0, ignore_eos=False)
@@ -34,6 +44,8 @@ async def wait_until_ready(
             _check_model(exchange.reply.model, target)
             return
         reason = exchange.reason
+        if runs_already and exchange.status not in (Status.REJECTED, Status.TIMED_OUT):
+            raise ServerRefusesError(f"{target.base_url} gave no token: {reason}", reason, exchange.http_status)
         await asyncio.sleep(min(poll_s, max(0.0, deadline - time.monotonic())))
     raise ServerNotReadyError(
         f"no token of model {target.model!r} from {target.base_url} within {deadline_s:g} s; last answer: {reason}"
@@ -70,4 +82,4 @@ def _exchange(plan: PlannedRequest, target: Target, settings: PlayerSettings) ->
 def _check_model(answered: str | None, target: Target) -> None:
     if answered != target.model:
         who = "does not name its model" if answered is None else f"serves model {answered!r}"
-        raise ServerNotReadyError(f"{target.base_url} {who}; asked for {target.model!r}")
+        raise ServerRefusesError(f"{target.base_url} {who}; asked for {target.model!r}", answered_model=answered)
