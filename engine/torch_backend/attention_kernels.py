@@ -8,6 +8,7 @@ sees all positions up to its own: the last row of a sequence sees its last posit
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -89,10 +90,15 @@ class TorchVarlen:
         from torch.nn.attention.varlen import varlen_attn
 
         self._attend: Callable[..., Any] = varlen_attn
+        # torch 2.11 takes fewer key heads than query heads unasked, 2.12 wants to be told; 2.10 knows no window.
+        known = signature(varlen_attn).parameters
+        self._causal = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+        self._told_of_groups = "enable_gqa" in known
 
     def __call__(self, queries: torch.Tensor, read: KeysAndValues, lengths: Lengths) -> None:
         """All sequences in one launch."""
         keys, values = _joined(read)
+        grouped = {"enable_gqa": queries.shape[1] != keys.shape[1]} if self._told_of_groups else {}
         attended = self._attend(
             queries,
             keys,
@@ -101,8 +107,8 @@ class TorchVarlen:
             lengths.position_ends,
             max(lengths.rows),
             max(lengths.positions),
-            window_size=(-1, 0),
-            enable_gqa=queries.shape[1] != keys.shape[1],
+            **self._causal,
+            **grouped,
         )
         queries.copy_(attended)
 
