@@ -2,30 +2,20 @@
 
 import asyncio
 import contextlib
-import os
-import socket
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from engine.core.request import HandOver
 from engine.serving.api_error import ApiError
 from engine.serving.beat_monitor import BeatMonitor
 from engine.serving.channel import Frame, encode, pack_token_ids, read_frame
+from engine.serving.engine_start import INSTANCE_COMMAND, start_process
 from engine.serving.engine_state import EngineDescription, FrontState, Snapshot
 from engine.serving.generation import Generation
+from engine.serving.open_request import OpenRequest, Sent, Token
 from engine.serving.settings import EngineSettings, SettingsError, to_json
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-INSTANCE_COMMAND = (sys.executable, "-m", "engine.serving.instance")
-SMALL_KERNEL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
-"""Of oneDNN and of torch's layer over it: they keep a kernel of half a megabyte for every number of rows ever seen,
-1,024 each unless told; prompts have a thousand lengths. 64 hold those of a dozen lengths in turn."""
-HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""malloc asks for pages of 2 MB where Linux gives them on request: prefills on a CPU take 3 to 5 % less time."""
 EXIT_WAIT_S = 5.0
 ANSWER_WAIT_S = 10.0
 LONGEST_REASON = 500
@@ -42,57 +32,6 @@ class Phase(StrEnum):
     READY = "ready"
     FAILED = "failed"
     STOPPED = "stopped"
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One generated token. finish_reason: set on the last."""
-
-    token_id: int
-    finish_reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """The request's KV has left the engine, which knows it no more. ticket: by which it is found."""
-
-    ticket: str
-
-
-class OpenRequest:
-    """A request the engine has; its tokens come out of `next`."""
-
-    def __init__(self) -> None:
-        self._received: asyncio.Queue[Token | Sent | ApiError] = asyncio.Queue()
-        self.over = False
-
-    def put(self, item: Token | Sent | ApiError) -> None:
-        """Hand over what came from the engine."""
-        self.over = not isinstance(item, Token) or item.finish_reason is not None
-        self._received.put_nowait(item)
-
-    async def next(self) -> Token:
-        """The next token. Raises ApiError when the engine refused or failed the request."""
-        item = await self._item()
-        assert isinstance(item, Token)
-        return item
-
-    async def sent(self) -> Sent:
-        """That the KV of a request that sends it has left. Raises ApiError when it failed."""
-        item = await self._item()
-        assert isinstance(item, Sent)
-        return item
-
-    def unclaimed(self) -> list[str]:
-        """Tickets that came and that nobody took."""
-        left = [self._received.get_nowait() for _ in range(self._received.qsize())]
-        return [item.ticket for item in left if isinstance(item, Sent)]
-
-    async def _item(self) -> Token | Sent:
-        item = await self._received.get()
-        if isinstance(item, ApiError):
-            raise item
-        return item
 
 
 class EngineProcess:
@@ -132,25 +71,7 @@ class EngineProcess:
         on_unclaimed: told the ticket of KV whose request was closed before it had left.
         cpus: it may run on; none: those of this process.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-            environment = {
-                **SMALL_KERNEL_CACHES,
-                **HUGE_PAGES,
-                **os.environ,
-                "OMP_NUM_THREADS": str(settings.threads),
-                "PYTHONPATH": os.pathsep.join(paths),
-            }
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                "--channel-fd",
-                str(theirs.fileno()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=environment,
-            )
-        reader, writer = await asyncio.open_connection(sock=ours)
+        process, reader, writer = await start_process(command, settings.threads)
         beats = BeatMonitor(settings.watchdog_s, asyncio.get_running_loop().time)
         engine = EngineProcess(process, reader, writer, beats, on_unclaimed)
         engine._send({"kind": "start", "settings": to_json(settings), "cpus": sorted(cpus)})

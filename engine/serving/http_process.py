@@ -19,7 +19,8 @@ from aiohttp import web
 from engine.serving import catalogue
 from engine.serving.application import Application, Service
 from engine.serving.cpu_affinity import pin_to_cpu, require_cpu
-from engine.serving.engine_process import INSTANCE_COMMAND, EngineError, EngineProcess, Phase
+from engine.serving.engine_process import EngineError, EngineProcess, Phase
+from engine.serving.engine_start import INSTANCE_COMMAND
 from engine.serving.engine_state import EngineDescription
 from engine.serving.middlewares import read_api_key
 from engine.serving.request_body import BodyReader, Limits

@@ -7,9 +7,10 @@ from typing import Protocol
 
 from engine.core.request import HandOver
 from engine.serving.api_error import ApiError
-from engine.serving.engine_process import EngineProcess, OpenRequest, Phase, Token
+from engine.serving.engine_process import EngineProcess, Phase
 from engine.serving.generation import Generation
 from engine.serving.kept_instance import KeptInstance
+from engine.serving.open_request import OpenRequest, Token
 
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 3

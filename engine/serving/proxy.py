@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None, instance_command: Sequence[str]
     )
     given = vars(parser.parse_args(arguments))
 
-    from engine.serving.engine_process import INSTANCE_COMMAND
+    from engine.serving.engine_start import INSTANCE_COMMAND
     from engine.serving.http_process import serve
     from engine.serving.proxy_engine import ProxyEngine
 

@@ -3,9 +3,10 @@
 import asyncio
 from typing import Protocol
 
-from engine.serving.engine_process import Phase, Token
+from engine.serving.engine_process import Phase
 from engine.serving.engine_state import EngineDescription, FrontState, Snapshot
 from engine.serving.generation import Generation
+from engine.serving.open_request import Token
 
 
 class OpenGeneration(Protocol):

@@ -14,7 +14,7 @@ def main(arguments: Sequence[str] | None = None, instance_command: Sequence[str]
     """Run the server until it is told to stop. instance_command: starts the engine; None = this project's."""
     engine_settings, server_settings = parse_command_line(arguments)
 
-    from engine.serving.engine_process import INSTANCE_COMMAND
+    from engine.serving.engine_start import INSTANCE_COMMAND
     from engine.serving.http_process import serve
 
     try:

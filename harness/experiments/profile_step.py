@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.serving.engine_start import engine_environment
 from harness.assembly.effective import EffectiveTokens
 from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
@@ -124,7 +125,8 @@ def _measure(point: PointSettings, path: Path) -> None:
         argv += ["--tensor-parallel", str(ranks)]
         first = share_cores(point.device).spread(ranks).engine
         argv += [] if first is None else ["--first-cpu", str(first)]
-    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    environment = engine_environment(point.device.threads)
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, env=environment)
     if done.returncode != 0 or not path.is_file():
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise SettingsError(f"the profiling step failed: {last}")

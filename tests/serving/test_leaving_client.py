@@ -7,8 +7,8 @@ import pytest
 from aiohttp import ClientConnectionResetError, web
 
 from engine.serving.application import Application, Service
-from engine.serving.engine_process import Token
 from engine.serving.generation import ReplyOptions
+from engine.serving.open_request import Token
 from engine.serving.reply_body import ReplyWriter
 from engine.serving.settings import ServerSettings
 
