@@ -56,7 +56,7 @@ BATCH_DEADLINES: Final = ("earliest_live", "head")
 DECODE_ORDERS: Final = ("last", "by_deadline")
 DEVICES: Final = ("auto", "cpu", "cuda")
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16")
-ATTENTIONS: Final = ("auto", "sdpa", "torch_varlen", "flash_attn", "flashinfer")
+ATTENTIONS: Final = ("auto", "sdpa", "torch_varlen", "flash_attn", "flashinfer", "avx512")
 
 
 def check(settings: EngineSettings) -> None:

@@ -42,7 +42,7 @@ class EngineSettings:
     weights_seed: int = setting(0, "seed of random weights", least=0, most=2**63 - 1)
     device: str = setting("auto", "auto, cpu or cuda; auto takes CUDA where torch finds it")
     dtype: str = setting("auto", "auto (what the model's config names), float32, bfloat16 or float16")
-    attention: str = setting("auto", "attention kernel: auto (the best that works), or its name; CPUs have sdpa only")
+    attention: str = setting("auto", "attention kernel: auto (the best that works), or its name; CPUs: sdpa, avx512")
     policy: str = setting("s_edf", "order of prefills")
     batching: str = setting("slo_aware", "which waiting prefills start together")
     granularity: str = setting("operator", "where a prefill can stop")

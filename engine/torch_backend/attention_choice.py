@@ -8,6 +8,7 @@ import torch
 
 from engine.model.segments import Segment
 from engine.model.shape import ModelLoadError, ModelShape
+from engine.torch_backend.attention_avx512 import HEAD_DIMS, Avx512, CannotCompileError
 from engine.torch_backend.attention_kernels import (
     AttentionKernel,
     FlashAttention,
@@ -22,8 +23,9 @@ FASTER: Final[Mapping[str, Callable[[], AttentionKernel]]] = {
     "torch_varlen": TorchVarlen,
     "flash_attn": FlashAttention,
     "flashinfer": FlashInfer,
+    "avx512": Avx512,
 }
-"""What `auto` tries before sdpa, in this order: on CUDA, in half precision."""
+"""What `auto` tries before sdpa, in this order: avx512 on a CPU in float32, the others on CUDA in half precision."""
 ATTENTIONS: Final = ("auto", "sdpa", *FASTER)
 
 
@@ -61,7 +63,7 @@ def _first_that_works(
         return Sdpa()
     for name in faster if asked == "auto" else (asked,):
         try:
-            return _tried(faster[name], shape, device, dtype)
+            return _tried(name, faster[name], shape, device, dtype)
         except _UnfitError as error:
             if asked != "auto":
                 raise ModelLoadError(f"attention {name} {error}") from error
@@ -70,24 +72,48 @@ def _first_that_works(
 
 
 def _tried(
-    make: Callable[[], AttentionKernel], shape: ModelShape, device: torch.device, dtype: torch.dtype
+    name: str, make: Callable[[], AttentionKernel], shape: ModelShape, device: torch.device, dtype: torch.dtype
 ) -> AttentionKernel:
-    if device.type != "cuda":
-        raise _UnfitError(f"runs on CUDA only, not on {device.type}")
-    if dtype.itemsize != 2:
-        raise _UnfitError(f"computes in bfloat16 and float16 only, not in {str(dtype).removeprefix('torch.')}")
+    (_require_core if name == "avx512" else _require_gpu)(shape, device, dtype)
     try:
         kernel = make()
     except ImportError as error:
         raise _UnfitError(f"is not installed ({error})") from error
+    except CannotCompileError as error:
+        raise _UnfitError(str(error)) from error
     check_kernel(kernel, shape, device, dtype)
     return kernel
+
+
+def _require_gpu(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> None:
+    del shape
+    if device.type != "cuda":
+        raise _UnfitError(f"runs on CUDA only, not on {device.type}")
+    if dtype.itemsize != 2:
+        raise _UnfitError(f"computes in bfloat16 and float16 only, not in {_name(dtype)}")
+
+
+def _require_core(shape: ModelShape, device: torch.device, dtype: torch.dtype) -> None:
+    if device.type != "cpu":
+        raise _UnfitError(f"runs on CPUs only, not on {device.type}")
+    if dtype is not torch.float32:
+        raise _UnfitError(f"computes in float32 only, not in {_name(dtype)}")
+    if shape.head_dim not in HEAD_DIMS:
+        raise _UnfitError(f"takes heads of 16, 32, ... {HEAD_DIMS[-1]} numbers, not of {shape.head_dim}")
+    if torch.get_num_threads() != 1:
+        raise _UnfitError(f"computes on one thread only, not on {torch.get_num_threads()}")
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        raise _UnfitError("needs a CPU with AVX-512")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def check_kernel(kernel: AttentionKernel, shape: ModelShape, device: torch.device, dtype: torch.dtype) -> None:
     """Let a kernel and sdpa attend to the same random rows. Raises an error when it fails or they disagree."""
     generator = torch.Generator().manual_seed(0)
-    spans = [(Segment("a", 0, 9, 0, True), 0, 9), (Segment("b", 9, 5, 20, True), 0, 5)]
+    spans = [(Segment("a", 0, 9, 0, True), 0, 9), (Segment("b", 9, 15, 20, True), 0, 15)]
     lengths = Lengths.of(spans, device)
 
     def draw(rows: int, heads: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ import torch
 
 from engine.core.batch import Sequence
 from engine.model.segments import Segment
+from engine.torch_backend.attention_avx512 import Avx512
 from engine.torch_backend.attention_kernels import (
     AttentionKernel,
     FlashAttention,
@@ -21,6 +22,7 @@ from engine.torch_backend.models.decoder import Decoder
 from tests.torch_backend.engine_run import logits_of, new_cache, plan, prompt
 from tests.torch_backend.families import Family
 from tests.torch_backend.test_attention import by_definition
+from tests.torch_backend.test_attention_avx512 import needs_avx512
 
 
 def varlen(
@@ -62,7 +64,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, module: str, name: str, function: 
     monkeypatch.setitem(sys.modules, module, made)
 
 
-@pytest.fixture(params=[Sdpa, TorchVarlen, FlashAttention, FlashInfer])
+@pytest.fixture(params=[Sdpa, TorchVarlen, FlashAttention, FlashInfer, pytest.param(Avx512, marks=needs_avx512)])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AttentionKernel:
     stand_in(monkeypatch, "torch.nn.attention.varlen", "varlen_attn", torch_varlen)
     stand_in(monkeypatch, "flash_attn", "flash_attn_varlen_func", flash_attn)
