@@ -11,10 +11,13 @@ from harness.assembly.reading import SettingsError
 from harness.assembly.settings import SystemSettings
 from harness.experiments.external_server import external_target, require_token
 from harness.loadgen.settings import SLOStyle, Target
-from tests.fakes.golden_script import MODEL, Respond, Script, Seen, Step, after, event, refused, token
+from tests.fakes.golden_script import MODEL, Respond, Script, Seen, Step, after, always, event, refused, token
 from tests.fakes.golden_server import GoldenServer
 
-AT_ONCE_S = 5.0
+AT_ONCE_S = 20.0
+"""Waiting for a server to come would take longer."""
+NO_COMPLETIONS = always(refused(404, "nothing"))
+"""The fake lists its model all the same."""
 
 
 def system(**changes: str | None) -> SystemSettings:
@@ -24,15 +27,6 @@ def system(**changes: str | None) -> SystemSettings:
 
 def whole(content_type: str, body: bytes) -> Script:
     return Script((Step(0.0, body),), content_type=content_type)
-
-
-def models(*names: str) -> Script:
-    return whole("application/json", json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode())
-
-
-def only_models(*names: str) -> Respond:
-    """No completions: 404 for all else."""
-    return lambda seen: models(*names) if seen.path == "/v1/models" else refused(404, "Not Found")
 
 
 def told(respond: Respond, change: Callable[[str], str] = str, model: str = MODEL, key: str | None = None) -> str:
@@ -126,13 +120,14 @@ def test_a_redirect(status: int) -> None:
 
 
 def test_a_folder_of_the_address_that_is_no_api() -> None:
-    assert told(lambda _: refused(404, "nothing")).endswith("speaks no OpenAI API (HTTP 404: nothing)")
+    said = told(NO_COMPLETIONS, lambda url: f"{url}/folder")
+    assert said.endswith("/folder speaks no OpenAI API (HTTP 404: nothing)")
 
 
 def test_a_name_it_does_not_serve_is_told_with_those_it_serves() -> None:
-    said = told(only_models("a", "b"))
+    said = told(NO_COMPLETIONS, model="mine")
     assert said.startswith("system.served_model: http://127.0.0.1:")
-    assert said.endswith(f"serves 'a', 'b', not {MODEL!r}")
+    assert said.endswith(f"serves {MODEL!r}, not 'mine'")
 
 
 def test_a_server_that_answers_in_another_name() -> None:
@@ -140,7 +135,7 @@ def test_a_server_that_answers_in_another_name() -> None:
 
 
 def test_a_server_of_chats_alone() -> None:
-    assert "a server of chats alone cannot be measured" in told(only_models(MODEL))
+    assert "a server of chats alone cannot be measured" in told(NO_COMPLETIONS)
 
 
 @pytest.mark.parametrize("status", [401, 403])
