@@ -116,8 +116,9 @@ def run_search(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
     """Points at rates a search picks, one search per cell."""
     status = asyncio.run(search_rates(job, axes, output))
     status = max(status, _tables(job, output))
-    table = Path(output.results) / "tables" / f"{job.config['experiment']}_max_goodput.csv"
-    for sentence in goodput_sentences(table) if table.is_file() else ():
+    name = Path(output.results) / "tables" / job.config["experiment"]
+    table, not_valid = (name.with_name(f"{name.name}_{kind}.csv") for kind in ("max_goodput", "not_valid"))
+    for sentence in goodput_sentences(table, not_valid) if table.is_file() else ():
         tell(sentence)
     return status
 

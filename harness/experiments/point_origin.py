@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.experiments.kept_tries import try_of
 from harness.experiments.simulated_origin import again
 from harness.experiments.simulated_store import POINTS, read_runs, read_simulated
 from harness.measurement.store import PROVENANCE, SETTINGS, PointState, StoreError, point_state
@@ -25,6 +26,7 @@ def find_point(results: Path, name: str) -> Path:
     places = sorted(p for p in raw.glob("*/*") if p.is_dir() and not p.name.startswith("."))
     places += [folder.parent / point for folder in sorted(raw.glob(f"*/{POINTS}")) for point in _simulated(folder)]
     exact = [place for place in places if place.name == name]
+    places = [place for place in places if try_of(place) is None]
     found = exact or [place for place in places if place.name.startswith(name)]
     # The hash alone is enough, too.
     found = found or [place for place in places if place.name.rpartition("-")[2].startswith(name)]
@@ -50,10 +52,12 @@ def describe(folder: Path, results: Path) -> str:
     settings = _json(folder / SETTINGS)
     code, machine = provenance.get("code", {}), provenance.get("machine", {})
     changed = {True: " with uncommitted changes", False: ""}.get(code.get("dirty"), "")
-    state = point_state(folder)
+    state, earlier = point_state(folder), try_of(folder) is not None
+    table = f"{folder.parent.name}_not_valid" if earlier else folder.parent.name
     lines = [
         f"point      {folder.name}"
-        + ("" if state is PointState.FINISHED or _is_study(folder) else f" ({state.value})"),
+        + ("" if state is PointState.FINISHED or _is_study(folder) else f" ({state.value})")
+        + " (a try of a search, measured again)" * earlier,
         f"experiment {folder.parent.name}",
         f"commit     {code.get('commit')}{changed}",
         f"measured   {provenance.get('measured_at')} by: {' '.join(map(str, provenance.get('command', [])))}",
@@ -64,7 +68,7 @@ def describe(folder: Path, results: Path) -> str:
         f"records    {folder}",
         "",
         "row",
-        *_row(table_path(results / "tables", folder.parent.name), folder.name),
+        *_row(table_path(results / "tables", table), folder.name),
         "",
         "settings",
         *_flat(settings.get("settings", {}), "  "),

@@ -1,5 +1,5 @@
-"""The tables NAME.csv, NAME_max_goodput.csv, NAME_ratios.csv and, of measured points, NAME_fairness.csv, rewritten from
-the raw points of an experiment.
+"""The tables NAME.csv, NAME_max_goodput.csv, NAME_ratios.csv and, of measured points, NAME_fairness.csv and
+NAME_not_valid.csv, rewritten from the raw points of an experiment.
 
 The table of simulated points is packed, NAME.csv.gz: it has thousands of rows, and a person reads the others."""
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from harness.experiments.bound_store import bound_key, read_bounds
 from harness.experiments.fairness_table import ProfiledTimes, fairness_rows, write_fairness
+from harness.experiments.kept_tries import try_of
+from harness.experiments.not_valid_table import not_valid_row, write_not_valid
 from harness.experiments.simulated_store import read_simulated
 from harness.measurement.goodput_table import max_goodput_table, write_max_goodput
 from harness.measurement.ratio_table import ratio_table, write_ratios
@@ -22,7 +24,7 @@ def write_tables(results: Path, experiment: str, reference: str | None, tell: Ca
     reference: the series whose max goodput the others are held against.
     """
     folder, tables = results / "raw" / experiment, results / "tables"
-    measured, fairness = _measured(folder, tell)
+    measured, fairness, not_valid = _measured(folder, tell)
     simulated = _simulated_rows(folder, tell)
     rows = measured + simulated
     if not rows:
@@ -31,6 +33,9 @@ def write_tables(results: Path, experiment: str, reference: str | None, tell: Ca
     write_points(paths[0], rows)
     if fairness:
         paths.append(write_fairness(tables, experiment, fairness))
+    if (listed := write_not_valid(tables, experiment, not_valid)) is not None:
+        tell(f"{len(not_valid)} measurements are not VALID, and count in no max goodput")
+        paths.append(listed)
     try:
         found = max_goodput_table(rows, reference)
     except TableError as error:
@@ -45,10 +50,11 @@ def write_tables(results: Path, experiment: str, reference: str | None, tell: Ca
     return paths
 
 
-def _measured(folder: Path, tell: Callable[[str], None]) -> tuple[list[Row], list[Row]]:
-    """Rows of the point table and of the fairness table."""
+def _measured(folder: Path, tell: Callable[[str], None]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Rows of the point table, of the fairness table and of the list of what is not VALID."""
     rows: list[Row] = []
     fairness: list[Row] = []
+    not_valid: list[Row] = []
     times = ProfiledTimes()
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if path.name.startswith(".") or not path.is_dir():
@@ -59,11 +65,16 @@ def _measured(folder: Path, tell: Callable[[str], None]) -> tuple[list[Row], lis
             continue
         try:
             point = read_point(path)
+            earlier = try_of(path)
+            if (listed := not_valid_row(point, None if earlier is None else earlier[1])) is not None:
+                not_valid.append(listed)
+            if earlier is not None:
+                continue
             rows.append(point_row(point.facts, point.records, point.engine, point.client, point.judged()))
             fairness += fairness_rows(point, times.of(point))
         except (StoreError, TableError) as error:
             tell(f"left out of the table: {path.name}: {error}")
-    return rows, fairness
+    return rows, fairness, not_valid
 
 
 def _simulated_rows(folder: Path, tell: Callable[[str], None]) -> list[Row]:

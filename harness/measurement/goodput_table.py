@@ -126,7 +126,7 @@ def _goodput_cells(rows: Sequence[Mapping[str, str]], valid: Sequence[RatePoint]
     if not valid:
         return {}
     # One request has no rate: then there is a max goodput in multiples of the trace's rate only.
-    per_scale = _rps_per_scale(rows)
+    per_scale = _rps_per_scale([row for row in rows if row["verdict"] == Verdict.VALID])
     units = {"rate_scale": 1.0, **({"rps": per_scale} if per_scale > 0 else {})}
     cells = _in_units("max_goodput", *max_goodput(valid, target), units)
     worst = max_goodput_worst_class(rows, target)

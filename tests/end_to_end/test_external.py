@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.command import TINY, start
-from tests.fakes.golden_script import MODEL, Respond, after, capacity, in_turn, never, refused
+from tests.fakes.golden_script import MODEL, Respond, Script, Seen, after, capacity, complete, in_turn, never, refused
 from tests.fakes.golden_server import GoldenServer
 
-WAIT_S = 60.0
+WAIT_S = 110.0
 
 
 def arguments(server: GoldenServer, *more: str) -> tuple[str, ...]:
@@ -21,6 +21,25 @@ def arguments(server: GoldenServer, *more: str) -> tuple[str, ...]:
         *TINY, "system=external", f"system.base_url={server.base_url}", f"system.served_model={MODEL}",
         "experiment=smoke", "workload.window_s=4", "load.rate_scale=2", *more,
     )  # fmt: skip
+
+
+def search_of(server: GoldenServer, trace: Path, *more: str) -> tuple[str, ...]:
+    return (
+        *TINY, "system=external", f"system.base_url={server.base_url}", f"system.served_model={MODEL}",
+        "experiment=max_goodput", "workload=csv", f"workload.path={trace}", "workload.columns.class=null",
+        "workload.arrivals=recorded", "workload.window_s=null", "slo=uniform", "slo.uniform.ttft_s=0.6",
+        # A busy machine makes runs CLIENT-BOUND now and then: they are measured again.
+        "search.tries=4", "search.budget=30", *more,
+    )  # fmt: skip
+
+
+def said_last(err: str) -> list[str]:
+    return [line for line in err.splitlines() if "max goodput" in line]
+
+
+def listed(table: Path, *columns: str) -> list[tuple[str, ...]]:
+    with table.open(newline="") as file:
+        return [tuple(row[name] for name in columns) for row in csv.DictReader(file)]
 
 
 async def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
@@ -68,15 +87,7 @@ def test_a_search_brackets_the_capacity_of_a_live_server(tmp_path: Path) -> None
 
     async def whole() -> tuple[int, str]:
         async with GoldenServer(capacity(5)) as server:
-            return await ended(
-                start(
-                    tmp_path, *TINY, "system=external", f"system.base_url={server.base_url}",
-                    f"system.served_model={MODEL}", "experiment=max_goodput", "workload=csv",
-                    f"workload.path={trace}", "workload.columns.class=null", "workload.arrivals=recorded",
-                    "workload.window_s=null", "slo=uniform", "slo.uniform.ttft_s=0.6", "search.start=4",
-                    "search.tolerance=0.3",
-                )
-            )  # fmt: skip
+            return await ended(start(tmp_path, *search_of(server, trace, "search.start=4", "search.tolerance=0.3")))
 
     status, err = asyncio.run(whole())
     assert status == 0, err
@@ -85,6 +96,70 @@ def test_a_search_brackets_the_capacity_of_a_live_server(tmp_path: Path) -> None
     # Doubled, then geometric means, kept to four digits.
     assert {rate: share >= 0.9 for rate, share in attained.items()} == {4: True, 8: False, 5.657: True, 6.727: False}
     assert "max goodput of External server, seed 0 is rate_scale" in err
+
+
+class ByRate:
+    """Runs of 12 evenly spaced requests; the rate is told by those that came before, the first one is answered well.
+
+    At 8/s, and in the first run at 2/s, replies have a token too many: in time, yet the run says nothing of the server
+    (SERVER-FAILED). From 5/s on the others are late.
+    """
+
+    def __init__(self) -> None:
+        self.measured = 0
+        self._began_at_ns = 0
+
+    def __call__(self, seen: Seen) -> Script:
+        if seen.headers["x-request-id"] == "readiness":
+            return complete(seen)
+        number, self.measured = self.measured % 12, self.measured + 1
+        if number == 0:
+            self._began_at_ns = seen.arrived_at_ns
+            return complete(seen)
+        rate = 1e9 * number / (seen.arrived_at_ns - self._began_at_ns)
+        if rate > 6.7 or self.measured <= 12:
+            return complete(seen, tokens=3)
+        return complete(seen, first_s=1.0 if rate > 4.8 else 0.0)
+
+
+@pytest.mark.slow
+def test_points_that_are_not_valid_neither_steer_nor_end_a_search(tmp_path: Path) -> None:
+    """Believed, the runs at 8/s, the highest rate allowed, would end the search: all are in time."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{i},320,2\n" for i in range(12)))
+    server_of = ByRate()
+
+    async def twice() -> list[tuple[int, str]]:
+        async with GoldenServer(server_of) as server:
+            more = ("search.start=2", "search.high=8", "search.tolerance=0.5")
+            return [await ended(start(tmp_path, *search_of(server, trace, *more))) for _ in range(2)]
+
+    (status, err), again = asyncio.run(twice())
+    assert status == 0, err
+    tables = tmp_path / "results" / "tables"
+    assert listed(tables / "max_goodput.csv", "rate_scale", "verdict", "attainment") == [
+        ("2", "VALID", "1"), ("4", "VALID", "1"), ("5.657", "VALID", "0.0833333333"), ("8", "SERVER-FAILED", "1"),
+    ]  # fmt: skip
+    not_valid = listed(tables / "max_goodput_not_valid.csv", "rate_scale", "try", "verdict", "verdict_reason")
+    # A busy machine may add runs that are CLIENT-BOUND: they, too, are measured again.
+    assert [row for row in not_valid if row[2] == "SERVER-FAILED"] == [
+        ("2", "1", "SERVER-FAILED", "output_lengths"),
+        *(("8", number, "SERVER-FAILED", "output_lengths") for number in ("1", "2", "3", "")),
+    ]
+    # Between 4, where all are met, and 5.657, where one in twelve is: 0.1 / (11 / 12) of the way.
+    ((found, bound, points, left_out),) = listed(
+        tables / "max_goodput_max_goodput.csv",
+        "max_goodput_rate_scale",
+        "max_goodput_bound",
+        "points",
+        "points_left_out",
+    )
+    assert (float(found), bound, points, left_out) == (pytest.approx(4.18076, rel=1e-5), "", "3", "1")
+    assert f"{len(not_valid) + 3} measurements at 4 rates, {len(not_valid)} of them not VALID" in err
+
+    # The same command again measures nothing and says the same.
+    assert (again[0], server_of.measured) == (0, 12 * (len(not_valid) + 3)), again
+    assert said_last(again[1]) == said_last(err)
 
 
 def test_c28_half_refused_is_at_most_half_attained(tmp_path: Path) -> None:

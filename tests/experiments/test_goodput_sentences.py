@@ -19,7 +19,7 @@ def said(tmp_path: Path, **changes: str) -> list[str]:
         writer = csv.DictWriter(file, list(ROW))
         writer.writeheader()
         writer.writerow({**ROW, **changes})
-    return goodput_sentences(table)
+    return goodput_sentences(table, tmp_path / "not_valid.csv")
 
 
 def test_both_rates_and_the_class_are_named(tmp_path: Path) -> None:
