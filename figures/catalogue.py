@@ -27,6 +27,9 @@ from figures import (
     slo_scale,
     tensor_parallel,
     ttft_cdf,
+    vllm_plugin,
+    vllm_plugin_rows,
+    vllm_plugin_text,
     workload,
 )
 from figures.results import Inputs
@@ -66,6 +69,7 @@ DRAWINGS: Mapping[str, Drawing] = MappingProxyType(
         "fairness": Drawing(fairness.rows, fairness.draw),
         "real_servers": Drawing(real_servers_rows.rows, real_servers.draw, "real_servers", real_servers_text.text),
         "pd": Drawing(disaggregation.rows, disaggregation.draw, "pd_disaggregated"),
+        "vllm_plugin": Drawing(vllm_plugin_rows.rows, vllm_plugin.draw, "vllm_plugin", vllm_plugin_text.text),
         "gain_split": Drawing(gain_split.rows, gain_split.draw, "ablation"),
         "sim_attainment_vs_rate": Drawing(attainment_vs_rate.rows, attainment_vs_rate.draw, "sim_goodput_vs_rate"),
         "sim_max_goodput": Drawing(max_goodput.rows, max_goodput.draw, "sim_goodput_vs_rate"),

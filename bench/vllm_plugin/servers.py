@@ -2,9 +2,10 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from baselines.servers import vllm
@@ -19,6 +20,7 @@ STOCK, NONE, CHUNK, LAYER, HALF_LAYER, OPERATOR = "stock", "none", "chunk", "lay
 stock order, the model in the scheduler's process. The others: the plugin's granularities."""
 NAMES = (STOCK, NONE, CHUNK, LAYER, HALF_LAYER, OPERATOR)
 LOG = "nestings.jsonl"
+EXECUTOR = "vllm_flowprefill.executor.InlineExecutor"
 
 
 @dataclass(frozen=True)
@@ -37,19 +39,26 @@ class Server:
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines()[after:]]
 
 
-def plugin_flags(granularity: str, log: Path, order: str = "s_edf", **more: Any) -> tuple[str, ...]:
+def plugin_flags(granularity: str, log: Path, executor: str = EXECUTOR, **more: Any) -> tuple[str, ...]:
     """What vLLM is told so that the plugin serves. more: further settings of the plugin."""
-    options = {"flowprefill": {"granularity": granularity, "order": order, "nesting_log": str(log), **more}}
+    options = {"flowprefill": {"granularity": granularity, "nesting_log": str(log), **more}}
     return (
         "--scheduler-cls", "vllm_flowprefill.scheduler.DeadlineScheduler",
-        "--distributed-executor-backend", "vllm_flowprefill.executor.InlineExecutor",
+        "--distributed-executor-backend", executor,
         "--no-async-scheduling", "--additional-config", json.dumps(options),
     )  # fmt: skip
 
 
 @contextlib.contextmanager
-def server(name: str, plan: Plan, chunk_tokens: int, kv_tokens: int, flags: Sequence[str] = ()) -> Iterator[Server]:
-    """One vLLM on the plan's cores, stopped at the end."""
+def server(
+    name: str,
+    plan: Plan,
+    chunk_tokens: int,
+    kv_tokens: int,
+    flags: Sequence[str] = (),
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Server]:
+    """One vLLM on the plan's cores, stopped at the end. env: variables beside those of its launch."""
     environment = find_environment("vllm", Path.cwd(), "cpu")
     settings = LaunchSettings(
         model=str(plan.folder), served_model=str(plan.folder), device="cpu", dtype="float32", policy="fcfs",
@@ -57,7 +66,7 @@ def server(name: str, plan: Plan, chunk_tokens: int, kv_tokens: int, flags: Sequ
         extra_flags=tuple(flags),
     )  # fmt: skip
     launch, port = vllm.launch(settings), free_port()
-    with running(launch.argv(environment.python, port), launch.env, port, plan, name) as process:
+    with running(launch.argv(environment.python, port), {**launch.env, **env}, port, plan, name) as process:
         place(process, launch, plan.cores)
         yield Server(name, f"http://127.0.0.1:{port}", str(plan.folder), plan.logs / name / LOG)
 

@@ -1,6 +1,6 @@
 """The tables of `real_servers`, made up: two rivals at two chunk sizes, one that was not run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,14 @@ SERVERS = {  # series: system, policy, chunk sizes (the chosen one first), capac
     "vLLM (priority)": ("vllm_priority", "priority", (2048, 8192), 15.0, 0.85, 0.15),
     "SGLang (priority)": ("sglang_priority", "priority", (8192, 2048), 11.0, 0.7, 0.21),
 }
+PLUGIN_SERVERS = {
+    "FlowPrefill (operator)": ("flowprefill", "s_edf", (None,), 22.0, 1.15, 0.10),
+    "vLLM (FCFS)": ("vllm", "fcfs", (2048,), 15.0, 0.5, 0.15),
+    "vLLM (priority)": ("vllm_priority", "priority", (2048,), 15.0, 0.85, 0.15),
+    "vLLM + S-EDF (chunk)": ("vllm_flowprefill_chunk", "fcfs", (2048,), 15.0, 0.95, 0.15),
+    "vLLM + FlowPrefill (layer)": ("vllm_flowprefill_layer", "fcfs", (2048,), 15.0, 1.05, 0.15),
+    "vLLM + FlowPrefill (operator)": ("vllm_flowprefill", "fcfs", (2048,), 15.0, 1.1, 0.15),
+}
 ABSENT = ("SGLang (FCFS)", "sglang", "not run: there is no .venv-sglang: run `make env-sglang` first")
 REFERENCE = "FlowPrefill (operator)"
 
@@ -28,10 +36,11 @@ def write_real_servers(
     seeds: int = 3,
     requests: int = 200,
     invalid: tuple[str, float] | None = ("vLLM (FCFS)", 1.0),
+    of: Mapping[str, tuple[str, str, tuple[int | None, ...], float, float, float]] = SERVERS,
 ) -> None:
     """All four tables. invalid: series and share whose points were judged unfit, as a client too slow makes them."""
     rows, servers, ttft, differences = [], [], [], []
-    for series, (system, policy, sizes, capacity, carries, ms) in SERVERS.items():
+    for series, (system, policy, sizes, capacity, carries, ms) in of.items():
         for chunk in sizes:
             chosen = chunk == sizes[0]
             servers.append(
@@ -68,6 +77,24 @@ def write_real_servers(
     write_points(root / "tables" / f"{experiment}.csv", rows)
     for name, table in (("servers", servers), ("ttft", ttft), ("differences", differences)):
         write_table(root / "tables" / f"{experiment}_{name}.csv", table)
+
+
+def write_plugin(root: Path, **named: int) -> None:
+    """The tables of `vllm_plugin`, and of its bench."""
+    write_real_servers(root, "vllm_plugin", of=PLUGIN_SERVERS, **named)
+    waits = {"operator": 0.03, "half_layer": 0.05, "layer": 0.09, "chunk": 0.4}
+    kept = {("prefill throughput kept", 512): 0.99, ("decode throughput kept", 256): 1.0}
+    bench = [("blocking", name, 8192, value) for name, value in waits.items()]
+    bench += [(measure, f"{name} / none", tokens, value) for (measure, tokens), value in kept.items()
+              for name in ("operator", "stock")]  # fmt: skip
+    rows = [
+        {
+            "measure": measure, "server": server, "tokens": tokens, "n": 40, "value": value, "low": 0.9 * value,
+            "high": 1.1 * value, "largest": 2 * value, "unit": "s",
+        }
+        for measure, server, tokens, value in bench
+    ]  # fmt: skip
+    write_table(root / "tables" / "vllm_plugin_bench.csv", rows)
 
 
 def _points(

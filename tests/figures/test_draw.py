@@ -12,7 +12,7 @@ from figures.draw import main
 from figures.figure_files import first_difference, rows_as_written, rows_text
 from figures.results import Inputs, Results
 from tests.figures import synthetic_results as made
-from tests.figures.synthetic_servers import write_real_servers
+from tests.figures.synthetic_servers import write_plugin, write_real_servers
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.write_disaggregated(root, "pd_disaggregated", source="measured")
     made.write_workload(root)
     write_real_servers(root, seeds=2, requests=30)
+    write_plugin(root, seeds=2, requests=30)
     return root
 
 

@@ -21,7 +21,7 @@ from tests.baselines.real_server import ROOT, SERVED, launch_of, present, runnin
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 FATAL_TOKENS = 77
-"""As in failing_executor.py."""
+"""As in bench/vllm_plugin/failing_executor.py."""
 CHUNK_TOKENS = 1024
 
 
@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "vllm", folder / "model", policy="fcfs", max_context_tokens=4800, kv_tokens=5120, chunk_tokens=CHUNK_TOKENS,
         extra_flags=(
             "--scheduler-cls", "vllm_flowprefill.scheduler.DeadlineScheduler",
-            "--distributed-executor-backend", "tests.integrations.failing_executor.FailingExecutor",
+            "--distributed-executor-backend", "bench.vllm_plugin.failing_executor.FailingExecutor",
             "--no-async-scheduling", "--additional-config", json.dumps(options),
         ),
     )  # fmt: skip

@@ -35,6 +35,7 @@ class DeadlineScheduler(Scheduler):
         predictor = LearnedPredictor() if given is None else PolynomialPredictor(given)
         self.deadlines = Deadlines(GuardedPredictor(predictor), self.settings.default_ttft_slo_s, self.settings.order)
         self.log = NestingLog(self.settings.nesting_log)
+        self.running: list[Request]
         self.executing: list[Executing] = []
         """Steps in execution, the outermost first: more than one where steps are nested."""
 
@@ -69,7 +70,8 @@ class DeadlineScheduler(Scheduler):
     ) -> dict[int, EngineCoreOutputs]:
         """As ever; the step is over."""
         self._end(scheduler_output)
-        return super().update_from_output(scheduler_output, model_runner_output)
+        outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
+        return outputs
 
     def forget_step(self) -> None:
         """The innermost step ended in an error: no output of it will come."""
@@ -78,7 +80,7 @@ class DeadlineScheduler(Scheduler):
 
     def prefilling(self, request: Request) -> bool:
         """Whether a request has no token yet, or lost its KV and begins again."""
-        return request.num_computed_tokens < request.num_prompt_tokens
+        return bool(request.num_computed_tokens < request.num_prompt_tokens)
 
     def _arrange(self) -> list[Request]:
         """Order both queues; returns the running prefills that are held back in the coming step."""

@@ -40,17 +40,27 @@ class Settings:
                 raise SettingError(f"flowprefill.{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         if self.default_ttft_slo_s is not None and not is_duration(self.default_ttft_slo_s):
             raise SettingError(f"flowprefill.default_ttft_slo_s must be above 0, got {self.default_ttft_slo_s!r}")
-        if not isinstance(self.max_depth, int) or not 1 <= self.max_depth <= 64:
+        if not _is_whole(self.max_depth) or not 1 <= self.max_depth <= 64:
             raise SettingError(f"flowprefill.max_depth must be between 1 and 64, got {self.max_depth!r}")
-        if self.predictor_s is not None and (
-            len(self.predictor_s) != 4 or not all(isinstance(part, int | float) for part in self.predictor_s)
-        ):
+        if self.predictor_s is not None and not _is_four_numbers(self.predictor_s):
             raise SettingError(f"flowprefill.predictor_s must be four numbers, got {self.predictor_s!r}")
 
 
 def is_duration(value: object) -> bool:
     """Whether a value is a number of seconds above 0 and below a day's length times a thousand."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 86_400_000
+    return isinstance(value, int | float) and _is_number(value) and 0 < value < 86_400_000
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_four_numbers(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 4 and all(map(_is_number, value))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def read_settings(additional_config: object) -> Settings:
