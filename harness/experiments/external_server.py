@@ -64,7 +64,7 @@ async def _sentence(target: Target, error: ServerRefusesError) -> str:
 async def _not_found(target: Target, error: ServerRefusesError) -> str:
     served = await _served_models(target)
     if served is None:
-        return f"system.base_url: {target.base_url} speaks no OpenAI API ({error.reason})"
+        return f"system.base_url: {target.base_url} has no list of models, and for {target.model!r} gave {error.reason}"
     if target.model not in served:
         return f"system.served_model: {target.base_url} serves {', '.join(map(repr, served))}, not {target.model!r}"
     return (

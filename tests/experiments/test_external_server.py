@@ -121,7 +121,7 @@ def test_a_redirect(status: int) -> None:
 
 def test_a_folder_of_the_address_that_is_no_api() -> None:
     said = told(NO_COMPLETIONS, lambda url: f"{url}/folder")
-    assert said.endswith("/folder speaks no OpenAI API (HTTP 404: nothing)")
+    assert said.endswith("/folder has no list of models, and for 'golden' gave HTTP 404: nothing")
 
 
 def test_a_name_it_does_not_serve_is_told_with_those_it_serves() -> None:
