@@ -1,5 +1,7 @@
 """The figure of the vLLM plugin as Markdown."""
 
+import math
+
 import pandas as pd
 
 from figures.attainment_rows import ALL
@@ -49,4 +51,4 @@ def _attainment(rows: pd.DataFrame) -> list[str]:
 
 def _ends(value: float, low: float, high: float, scale: float, form: str) -> str:
     middle = f"{scale * value:{form}}"
-    return middle if pd.isna(low) else f"{middle} [{scale * low:{form}}, {scale * high:{form}}]"
+    return middle if math.isnan(low) else f"{middle} [{scale * low:{form}}, {scale * high:{form}}]"

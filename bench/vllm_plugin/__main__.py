@@ -104,12 +104,13 @@ def faults(lines: Sequence[Line]) -> list[str]:
 
 
 async def measure(servers: Mapping[str, Server], given: argparse.Namespace) -> list[Line]:
-    """Everything, told as it comes."""
+    """Everything, told and written as it comes."""
     lines: list[Line] = []
 
     def tell(after: int) -> int:
         for line in lines[after:]:
             print(line.text(), flush=True)
+        write_table(given.out, [line.row() for line in lines], COLUMNS)
         return len(lines)
 
     await in_turns(servers, given.long, 1, 0)
@@ -143,7 +144,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (NoEnvironmentError, ServerProcessError, ServerNotReadyError, ValueError, OSError) as error:
             print(f"vllm_plugin: {error}", file=sys.stderr)
             return 2
-    write_table(given.out, [line.row() for line in lines], COLUMNS)
     print(f"wrote {given.out}")
     wrong = faults(lines)
     for sentence in wrong:

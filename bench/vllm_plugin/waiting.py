@@ -21,8 +21,10 @@ async def behind(
 
     Servers take turns, another one begins each round.
     """
-    waited, alone, long_s = ({name: [] for name in servers} for _ in range(3))
     names = list(servers)
+    waited: dict[str, list[float]] = {name: [] for name in names}
+    alone: dict[str, list[float]] = {name: [] for name in names}
+    long_s: dict[str, list[float]] = {name: [] for name in names}
     for number in range(repeats):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
