@@ -30,7 +30,7 @@ class CannotCompileError(Exception):
 
 
 class Avx512:
-    """float32 attention on one core with AVX-512: in a quarter to a third less time than sdpa."""
+    """float32 attention on one core with AVX-512: 4096 tokens take a quarter less time than in sdpa, 512 half."""
 
     name = "avx512"
     joins = False

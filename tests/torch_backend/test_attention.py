@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from engine.core.batch import Sequence
-from engine.torch_backend.attention import MASKED_ROWS, NEAR_POSITIONS, attend_cpu, attend_cuda
+from engine.torch_backend.attention import MASKED_ROWS, attend_cpu, attend_cuda
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.models.llama import Llama
 from tests.torch_backend.engine_run import logits_of, new_cache, plan, prompt
@@ -64,22 +64,3 @@ def test_bfloat16_stays_near_float32(tiny: Llama) -> None:
         cache.allocate("a", 60)
         logits.append(logits_of(plan(model, cache, [Sequence("a", 0, 60)], {"a": prompt(60)})))
     assert (logits[0] - logits[1]).norm() / logits[0].norm() < 0.05
-
-
-def test_beyond_the_keys_met_at_once_a_prompt_is_attended_to_as_within() -> None:
-    """One row less or more than the longest that needs no second part: the common rows agree."""
-    generator = torch.Generator().manual_seed(3)
-    keys, values = torch.randn(2, NEAR_POSITIONS + 1, 1, 16, generator=generator)
-    queries = torch.randn(NEAR_POSITIONS + 1, 2, 16, generator=generator)
-    short = attend_cpu(queries[:-1], keys[:-1], values[:-1])
-    torch.testing.assert_close(attend_cpu(queries, keys, values)[:-1], short, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("rows", "context"), [(300, NEAR_POSITIONS), (NEAR_POSITIONS + 300, 100)])
-def test_keys_of_earlier_stretches_count_as_torchs_kernel_counts_them(rows: int, context: int) -> None:
-    generator = torch.Generator().manual_seed(rows)
-    queries = torch.randn(rows, 6, 16, generator=generator)
-    keys, values = torch.randn(2, context + rows, 2, 16, generator=generator)
-    torch.testing.assert_close(
-        attend_cpu(queries, keys, values), attend_cuda(queries, keys, values), rtol=1e-4, atol=1e-5
-    )
