@@ -13,7 +13,7 @@ class TaskKind(StrEnum):
     KV_RECEIVE = "kv_receive"
 
 
-TRANSFERS = (TaskKind.KV_SEND, TaskKind.KV_RECEIVE)
+HAND_OVERS = (TaskKind.KV_SEND, TaskKind.KV_RECEIVE)
 """Kinds that move the KV of one request and compute nothing: they run beside the task that executes."""
 
 
@@ -22,7 +22,7 @@ class Sequence:
     """One request's share of a task: `new_tokens` computed after `context_tokens` that are in the KV cache.
 
     last: this share ends the prompt (its last position yields the first token), or is a decode step.
-    A transfer computes no tokens: its `context_tokens` are moved.
+    A hand-over computes no tokens: its `context_tokens` are moved.
     """
 
     request_id: str

@@ -7,9 +7,9 @@ from engine.core.batch import Task
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Submission control: execute this new task. Given only while nothing executes, but for transfers of KV.
+    """Submission control: execute this new task. Given only while nothing executes, but for hand-overs of KV.
 
-    A transfer runs beside what executes, is never paused, and is answered by Completion or Failed.
+    A hand-over runs beside what executes, is never paused, and is answered by Completion or Failed.
     """
 
     task: Task

@@ -15,8 +15,8 @@ from engine.scheduling.execution_pool import (
     ExecutionPool,
     LiveTask,
     decode_task,
+    hand_over_task,
     prefill_task,
-    transfer_task,
 )
 from engine.scheduling.kv_ledger import ActivationLedger, KVLedger
 from engine.scheduling.request_book import LiveRequest, RequestBook, waiting_item
@@ -133,7 +133,7 @@ class Dispatch:
 
     def send(self, live: LiveRequest, now_ns: int) -> Start:
         """A prefilled request's KV leaves."""
-        return self._transfer(TaskKind.KV_SEND, live, now_ns)
+        return self._hand_over(TaskKind.KV_SEND, live, now_ns)
 
     def receive(self, now_ns: int) -> list[Start]:
         """Incoming requests whose KV may come now, in order of arrival: the first that finds no blocks ends it."""
@@ -143,13 +143,13 @@ class Dispatch:
                 break
             self.kv.reserve(live.request.request_id, live.missing_blocks)
             live.missing_blocks = 0
-            started.append(self._transfer(TaskKind.KV_RECEIVE, live, now_ns))
+            started.append(self._hand_over(TaskKind.KV_RECEIVE, live, now_ns))
         return started
 
-    def _transfer(self, kind: TaskKind, live: LiveRequest, now_ns: int) -> Start:
-        task = transfer_task(self._pool.next_task_id, kind, live)
+    def _hand_over(self, kind: TaskKind, live: LiveRequest, now_ns: int) -> Start:
+        task = hand_over_task(self._pool.next_task_id, kind, live)
         self.activations.reserve(task, 0)
-        self._pool.transfer(task, live, now_ns)
+        self._pool.hand_over(task, live, now_ns)
         return Start(task)
 
     def _pause(self, plan: Plan, now_ns: int) -> Pause | None:

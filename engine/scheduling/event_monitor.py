@@ -1,6 +1,6 @@
 """What each event means for the live work: the paper's event monitor, before anything is decided."""
 
-from engine.core.batch import TRANSFERS, TaskKind, Work
+from engine.core.batch import HAND_OVERS, TaskKind, Work
 from engine.core.commands import Command, Discard, Fail, Pause, Reject, ReleaseKV
 from engine.core.events import (
     Arrival,
@@ -93,8 +93,8 @@ class EventMonitor:
 
     def _complete(self, event: Completion, now_ns: int) -> None:
         live = self._pool.find(event.task_id)
-        if live.task.kind in TRANSFERS:
-            self._transferred(live, event.at_ns)
+        if live.task.kind in HAND_OVERS:
+            self._handed_over(live, event.at_ns)
             return
         self.counters.executed_ns += event.executed_ns - live.executed_ns
         self._predictor.observe(Work.of(live.task), event.executed_ns)
@@ -115,7 +115,7 @@ class EventMonitor:
             else:
                 self._token(member, outputs.get(sequence.request_id), event.at_ns)
 
-    def _transferred(self, live: LiveTask, at_ns: int) -> None:
+    def _handed_over(self, live: LiveTask, at_ns: int) -> None:
         """The KV has come or has left. Behind a send the blocks are free."""
         self._end(live, at_ns)
         member = live.everyone[0]

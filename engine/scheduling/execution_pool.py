@@ -1,12 +1,12 @@
 """The execution pool as the scheduler knows it: one executing task, the preempted ones, the pause asked for.
 
-Beside it: transfers of KV, which compute nothing.
+Beside it: hand-overs of KV, which compute nothing.
 """
 
 import collections.abc as c
 from dataclasses import dataclass, field
 
-from engine.core.batch import TRANSFERS, Sequence, Task, TaskKind, Work
+from engine.core.batch import HAND_OVERS, Sequence, Task, TaskKind, Work
 from engine.core.ports import ItemState, OnPreempt, Predictor, Share, WorkItem
 from engine.scheduling.request_book import BookError, LiveRequest, RequestBook, Stand
 from engine.scheduling.slack import BatchDeadline, deadline_member, remaining_ns
@@ -47,7 +47,7 @@ class AskedPause:
 
 @dataclass
 class ExecutionPool:
-    """Tasks by state. Keeps the book's items of prefill tasks up to date; a decode step or a transfer has none."""
+    """Tasks by state. Keeps the book's items of prefill tasks up to date; a decode step or a hand-over has none."""
 
     book: RequestBook
     predictor: Predictor
@@ -55,7 +55,7 @@ class ExecutionPool:
     executing: LiveTask | None = None
     pause: AskedPause | None = None
     preempted: dict[int, LiveTask] = field(default_factory=dict)
-    transfers: dict[int, LiveTask] = field(default_factory=dict)
+    hand_overs: dict[int, LiveTask] = field(default_factory=dict)
     next_task_id: int = 0
 
     @property
@@ -68,13 +68,13 @@ class ExecutionPool:
     def tasks(self) -> list[LiveTask]:
         """All of them."""
         executing = [] if self.executing is None else [self.executing]
-        return [*executing, *self.preempted.values(), *self.transfers.values()]
+        return [*executing, *self.preempted.values(), *self.hand_overs.values()]
 
     def find(self, task_id: int) -> LiveTask:
         """The live task of this id. Raises BookError when there is none: the executor broke its contract."""
         if self.executing is not None and self.executing.task.task_id == task_id:
             return self.executing
-        found = self.preempted.get(task_id) or self.transfers.get(task_id)
+        found = self.preempted.get(task_id) or self.hand_overs.get(task_id)
         if found is None:
             raise BookError(f"the executor speaks of task {task_id}, which is not live")
         return found
@@ -101,11 +101,11 @@ class ExecutionPool:
             self._post(live, now_ns)
         return live
 
-    def transfer(self, task: Task, member: LiveRequest, now_ns: int) -> None:
+    def hand_over(self, task: Task, member: LiveRequest, now_ns: int) -> None:
         """A request's KV begins to come or to leave."""
         self.next_task_id = task.task_id + 1
-        self.transfers[task.task_id] = LiveTask(task, (member,), [member], 0, now_ns)
-        self.book.move(member, Stand.TRANSFERRING)
+        self.hand_overs[task.task_id] = LiveTask(task, (member,), [member], 0, now_ns)
+        self.book.move(member, Stand.ON_ITS_WAY)
 
     def resume(self, live: LiveTask, now_ns: int) -> None:
         """A preempted task executes again."""
@@ -129,7 +129,7 @@ class ExecutionPool:
         if live is self.executing:
             self.executing = None
         else:
-            del (self.transfers if task_id in self.transfers else self.preempted)[task_id]
+            del (self.hand_overs if task_id in self.hand_overs else self.preempted)[task_id]
         self.book.items.drop(live.key)
 
     def leave(self, member: LiveRequest, live: LiveTask, now_ns: int) -> None:
@@ -156,8 +156,8 @@ class ExecutionPool:
         for live in self.tasks:
             prefill = live.task.kind is TaskKind.PREFILL
             stand = _STANDS[live.state] if prefill else Stand.DECODING
-            if live.task.kind in TRANSFERS:
-                stand = Stand.TRANSFERRING
+            if live.task.kind in HAND_OVERS:
+                stand = Stand.ON_ITS_WAY
             if any(member.stand is not stand for member in live.members):
                 raise BookError(f"task {live.task.task_id} is {live.state}, its members are not")
             item = self.book.items.get(live.key)
@@ -167,7 +167,7 @@ class ExecutionPool:
                 raise BookError(f"task {live.task.task_id} goes on for nobody")
         held = {member for live in self.tasks for member in live.everyone}
         for request in self.book.requests:
-            in_task = (Stand.EXECUTING, Stand.PREEMPTED, Stand.LEAVING, Stand.TRANSFERRING)
+            in_task = (Stand.EXECUTING, Stand.PREEMPTED, Stand.LEAVING, Stand.ON_ITS_WAY)
             if request.stand in in_task and request not in held:
                 raise BookError(f"{request.request.request_id} is {request.stand}, but in no task")
         shown = sum(item.state is not ItemState.DECODE for item in self.book.items.in_due_order)
@@ -227,7 +227,7 @@ def prefill_task(task_id: int, shares: c.Sequence[Share]) -> Task:
     )
 
 
-def transfer_task(task_id: int, kind: TaskKind, live: LiveRequest) -> Task:
+def hand_over_task(task_id: int, kind: TaskKind, live: LiveRequest) -> Task:
     """The move of a prompt's KV."""
     return Task(task_id, kind, (Sequence(live.request.request_id, live.request.prompt_tokens, 0, last=False),))
 

@@ -2,9 +2,9 @@
 
     waiting -> executing <-> preempted
     executing -> decoding, or waiting again (a chunk ended; a restart)
-    executing -> prefilled -> transferring: its KV stays until a decode instance has room, then leaves for it
-    incoming -> transferring -> decoding: its KV comes from a prefill instance once there are blocks for it
-    executing, preempted, decoding, transferring -> leaving: its client left while a task may still use its KV
+    executing -> prefilled -> on its way: its KV stays until a decode instance has room, then leaves for it
+    incoming -> on its way -> decoding: its KV comes from a prefill instance once there are blocks for it
+    executing, preempted, decoding, on its way -> leaving: its client left while a task may still use its KV
     any -> releasing: it is over, its KV blocks are on their way back; then it is gone
 
 Work items are kept up to date as things change, not rebuilt at each look, so that one look at 1000 live
@@ -35,7 +35,7 @@ class Stand(StrEnum):
     DECODING = "decoding"
     PREFILLED = "prefilled"
     INCOMING = "incoming"
-    TRANSFERRING = "transferring"
+    ON_ITS_WAY = "on its way"
     LEAVING = "leaving"
     RELEASING = "releasing"
 
@@ -47,14 +47,14 @@ MOVES: Final[c.Mapping[Stand, frozenset[Stand]]] = {
     ),
     Stand.PREEMPTED: frozenset({Stand.EXECUTING, Stand.WAITING, Stand.LEAVING, Stand.RELEASING}),
     Stand.DECODING: frozenset({Stand.LEAVING, Stand.RELEASING}),
-    Stand.PREFILLED: frozenset({Stand.TRANSFERRING, Stand.RELEASING}),
-    Stand.INCOMING: frozenset({Stand.TRANSFERRING, Stand.RELEASING}),
-    Stand.TRANSFERRING: frozenset({Stand.DECODING, Stand.LEAVING, Stand.RELEASING}),
+    Stand.PREFILLED: frozenset({Stand.ON_ITS_WAY, Stand.RELEASING}),
+    Stand.INCOMING: frozenset({Stand.ON_ITS_WAY, Stand.RELEASING}),
+    Stand.ON_ITS_WAY: frozenset({Stand.DECODING, Stand.LEAVING, Stand.RELEASING}),
     Stand.LEAVING: frozenset({Stand.RELEASING}),
     Stand.RELEASING: frozenset(),
 }
 
-HANDING_OVER: Final = frozenset({Stand.PREFILLED, Stand.INCOMING, Stand.TRANSFERRING})
+HANDING_OVER: Final = frozenset({Stand.PREFILLED, Stand.INCOMING, Stand.ON_ITS_WAY})
 
 KV_ON_ITS_WAY_BACK: Final = 1 << 62
 """`missing_blocks` of a request that waits to restart: it cannot start before its old blocks are back."""

@@ -24,7 +24,7 @@ from engine.serving.engine_process import EngineError, EngineProcess, Phase
 from engine.serving.engine_state import EngineDescription, FrontState, LiveState, Snapshot
 from engine.serving.generation import Generation
 from engine.serving.kept_instance import KeptInstance
-from engine.serving.kv_segments import SegmentFolder, default_folder
+from engine.serving.kv_files import KVFolder, default_folder
 from engine.serving.proxied_request import ProxiedRequest
 from engine.serving.proxy_settings import ProxySettings
 from engine.serving.settings import EngineSettings, SettingsError
@@ -39,7 +39,7 @@ class ProxyEngine:
 
     def __init__(self, proxy: ProxySettings, settings: EngineSettings, command: Sequence[str]) -> None:
         self._settings = proxy
-        self._folder = SegmentFolder(Path(settings.hand_over_folder or default_folder()))
+        self._folder = KVFolder(Path(settings.hand_over_folder or default_folder()))
         self._queues = PrefillQueues(ROUTERS[proxy.routing]())
         self._open: dict[str, ProxiedRequest] = {}
         self._tickets: set[str] = set()
@@ -59,7 +59,7 @@ class ProxyEngine:
     @classmethod
     async def launch(cls, proxy: ProxySettings, settings: EngineSettings, command: Sequence[str]) -> "ProxyEngine":
         """Start all instances. Raises SettingsError for a folder that cannot be used."""
-        folder = SegmentFolder(Path(settings.hand_over_folder or default_folder()))
+        folder = KVFolder(Path(settings.hand_over_folder or default_folder()))
         try:
             for name in folder.sweep(os.getpid()):
                 LOG.info("removed %s, which a dead process had left", name)

@@ -19,11 +19,11 @@ from engine.scheduling.predictors.polynomial import PrefillSample
 from engine.serving.channel import BlockingChannel
 from engine.serving.engine_state import EngineDescription
 from engine.serving.intake import ChannelSink, ForgettingEvents, Intake
-from engine.serving.kv_handover import SharedMemoryTransport
-from engine.serving.kv_segments import SegmentFolder
+from engine.serving.kv_files import KVFolder
 from engine.serving.model_ranks import model_ranks
 from engine.serving.scheduler_recipe import SchedulerRecipe
 from engine.serving.settings import EngineSettings, SettingsError
+from engine.serving.shared_memory_transport import SharedMemoryTransport
 from engine.serving.shared_scheduler import SharedScheduler
 from engine.serving.timings import Timings, read_timings
 from engine.serving.warm_up import WarmUpError, warm_up, warm_up_lengths
@@ -86,8 +86,8 @@ def build(settings: EngineSettings, channel: BlockingChannel) -> Iterator[Runnin
         )
         scheduler = recipe.build(SharedScheduler, executor.activation_bytes)
         if settings.hand_over_folder:
-            folder = SegmentFolder(Path(settings.hand_over_folder))
-            executor.transfer_by(SharedMemoryTransport(folder, os.getppid()), partial(_tell_sent, channel))
+            folder = KVFolder(Path(settings.hand_over_folder))
+            executor.hand_over_by(SharedMemoryTransport(folder, os.getppid()), partial(_tell_sent, channel))
         description = EngineDescription(
             model=settings.model,
             folder=settings.model if Path(settings.model).is_dir() else "",

@@ -18,9 +18,9 @@ from engine.simulation.clients import Clients, SimulatedRequest
 from engine.simulation.device import DeviceModel
 from engine.simulation.event_heap import EventHeap
 from engine.simulation.executor import RequestLengths, SimulatedExecutor
-from engine.simulation.kv_link import KVLink
 from engine.simulation.run import SimulationResult
 from engine.simulation.settings import SimulationSettings
+from engine.simulation.simulated_transport import SimulatedTransport
 from engine.simulation.virtual_clock import VirtualClock
 
 
@@ -30,7 +30,7 @@ def simulate_disaggregated(
     decode: Sequence[Scheduler],
     device: DeviceModel,
     settings: SimulationSettings,
-    link: KVLink,
+    transport: SimulatedTransport,
     router: Router,
     prefill_ns: Callable[[int], int],
     block_tokens: int,
@@ -47,7 +47,7 @@ def simulate_disaggregated(
         raise ValueError("several instances are simulated with rounds = event only, and not serial")
     clock, mailbox = VirtualClock(), EventHeap()
     kept: list[tuple[int, RequestRecord]] = []
-    proxy = _Proxy(prefill, decode, device, settings, link, router, prefill_ns, block_tokens, clock)
+    proxy = _Proxy(prefill, decode, device, settings, transport, router, prefill_ns, block_tokens, clock)
     clients = Clients(
         requests,
         proxy,
@@ -97,12 +97,12 @@ class _Instance:
         device: DeviceModel,
         settings: SimulationSettings,
         clock: VirtualClock,
-        link: KVLink,
+        transport: SimulatedTransport,
         deliver: Callable[["_Instance", Sequence[Output]], None],
         refuse: Callable[[str, str, bool], None],
     ) -> None:
         self.heap = EventHeap()
-        self.executor = SimulatedExecutor(device, settings, clock, self.heap, link)
+        self.executor = SimulatedExecutor(device, settings, clock, self.heap, transport)
         self._driver = Driver(scheduler, self.executor, self, clock, self)
         self._deliver, self._refuse = deliver, refuse
 
@@ -159,17 +159,17 @@ class _Proxy:
         decode: Sequence[Scheduler],
         device: DeviceModel,
         settings: SimulationSettings,
-        link: KVLink,
+        transport: SimulatedTransport,
         router: Router,
         prefill_ns: Callable[[int], int],
         block_tokens: int,
         clock: VirtualClock,
     ) -> None:
         def instance(scheduler: Scheduler, deliver: Callable[[_Instance, Sequence[Output]], None]) -> _Instance:
-            return _Instance(scheduler, device, settings, clock, link, deliver, self._refused)
+            return _Instance(scheduler, device, settings, clock, transport, deliver, self._refused)
 
         self._clock = clock
-        self._link = link
+        self._transport = transport
         self._prefill_ns = prefill_ns
         self._prefill = [instance(scheduler, self._from_prefill) for scheduler in prefill]
         self._decode = [instance(scheduler, self._from_decode) for scheduler in decode]
@@ -244,14 +244,14 @@ class _Proxy:
                 self._journeys.pop(output.request_id, None)
 
     def _place(self) -> None:
-        """The KV of those that got room leaves; the decode instance has it when the transfer ends."""
+        """The KV of those that got room leaves; the decode instance has it when the hand-over ends."""
         now_ns = self._clock.now_ns()
         for place in self._room.place(range(len(self._decode))):
             journey = self._journeys[place.request_id]
             journey.decode = self._decode[place.index]
             journey.prefill.put(SendAsked(now_ns, 0, place.request_id))
-            transfer_ns = self._link.transfer_ns(journey.request.prompt_tokens)
-            journey.there_at_ns = now_ns + self._round_ns + transfer_ns
+            hand_over_ns = self._transport.hand_over_ns(journey.request.prompt_tokens)
+            journey.there_at_ns = now_ns + self._round_ns + hand_over_ns
             journey.decode.executor.register(place.request_id, self._lengths[place.request_id])
             moved = dataclasses.replace(journey.request, hand_over=HandOver.RECEIVES)
             journey.arrival_seq = journey.decode.put(Arrival(journey.there_at_ns, 0, moved))

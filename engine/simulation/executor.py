@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.core.batch import TRANSFERS, Task, TaskKind
+from engine.core.batch import HAND_OVERS, Task, TaskKind
 from engine.core.clock import seconds_to_ns
 from engine.core.commands import Discard, ExecutorCommand, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, KVReleased, Output, Preempted
 from engine.simulation.device import DeviceModel
 from engine.simulation.disturbance import OperatorNoise
 from engine.simulation.event_heap import EventHeap
-from engine.simulation.kv_link import KVLink
 from engine.simulation.settings import SimulationSettings
+from engine.simulation.simulated_transport import SimulatedTransport
 from engine.simulation.task_progress import TaskProgress
 from engine.simulation.virtual_clock import VirtualClock
 
@@ -45,10 +45,10 @@ class SimulatedExecutor:
         settings: SimulationSettings,
         clock: VirtualClock,
         heap: EventHeap,
-        link: KVLink | None = None,
+        transport: SimulatedTransport | None = None,
     ) -> None:
         self._device = device
-        self._link = link
+        self._transport = transport
         self._clock = clock
         self._heap = heap
         self._noise = OperatorNoise(settings.noise_cv, settings.noise_seed)
@@ -76,8 +76,8 @@ class SimulatedExecutor:
         ended = self._settle()
         for command in commands:
             match command:
-                case Start(task) if task.kind in TRANSFERS:
-                    self._transfer(task)
+                case Start(task) if task.kind in HAND_OVERS:
+                    self._hand_over(task)
                 case Start(task):
                     self._start(task)
                 case Resume(task_id):
@@ -114,11 +114,11 @@ class SimulatedExecutor:
             del self._held[executing.over.task_id]
         return True
 
-    def _transfer(self, task: Task) -> None:
-        """Beside what executes. The link's time is the sender's: who receives has the KV when it arrives."""
-        if self._link is None:
-            raise ValueError(f"task {task.task_id} moves KV: there is no link to another instance")
-        took_ns = self._link.transfer_ns(task.sequences[0].context_tokens) if task.kind is TaskKind.KV_SEND else 0
+    def _hand_over(self, task: Task) -> None:
+        """Beside what executes. The transport's time is the sender's: who receives has the KV when it arrives."""
+        if self._transport is None:
+            raise ValueError(f"task {task.task_id} moves KV: there is no transport to another instance")
+        took_ns = self._transport.hand_over_ns(task.sequences[0].context_tokens) if task.kind is TaskKind.KV_SEND else 0
         at_ns = self._clock.now_ns() + self._command_ns + took_ns
         self._heap.put(Completion(at_ns, self._heap.number(), task.task_id, 0, ()))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine.core.batch import TRANSFERS, Task, TaskKind
+from engine.core.batch import HAND_OVERS, Task, TaskKind
 from engine.core.clock import Clock
 from engine.core.commands import Command, Discard, Pause, ReleaseKV, Resume, Start
 from engine.core.events import Completion, Event, Failed, KVReleased, Output, Preempted
@@ -15,7 +15,7 @@ from engine.model.activation import activation_bytes
 from engine.model.segments import segments_of
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.kv_cache import KVCache, KVExhaustedError
-from engine.torch_backend.kv_transfers import KVTransfers
+from engine.torch_backend.kv_handovers import KVHandOvers
 from engine.torch_backend.kv_transport import KVTransport
 from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.operator_times import OperatorTimes
@@ -85,7 +85,7 @@ class TorchExecutor:
         self._picked_up = False
         self._release_later: set[str] = set()
         self._closed = False
-        self._transfers: KVTransfers | None = None
+        self._hand_overs: KVHandOvers | None = None
         self._thread = threading.Thread(target=self._serve, name="executor", daemon=True)
         self._thread.start()
 
@@ -97,11 +97,11 @@ class TorchExecutor:
                 raise ValueError(f"request {request_id} is registered already")
             self._requests[request_id] = request
 
-    def transfer_by(self, transport: KVTransport, on_sent: Callable[[str, str], None]) -> None:
+    def hand_over_by(self, transport: KVTransport, on_sent: Callable[[str, str], None]) -> None:
         """Make this an instance that hands KV over, or gets it. on_sent: told the request and its ticket."""
         model = self.model
-        self._transfers = KVTransfers(
-            model.shape, self.cache, model.device, model.dtype, transport, on_sent, self._transferred
+        self._hand_overs = KVHandOvers(
+            model.shape, self.cache, model.device, model.dtype, transport, on_sent, self._handed_over
         )
 
     def send_to(self, request_id: str, destination: str) -> None:
@@ -147,8 +147,8 @@ class TorchExecutor:
                 self._executing.gate.stop_at(0, self._clock.now_ns())
             self._changed.notify()
         self._thread.join()
-        if self._transfers is not None:
-            self._transfers.close()
+        if self._hand_overs is not None:
+            self._hand_overs.close()
 
     def check(self) -> None:
         """Raise AssertionError unless every KV block is free or held by one request."""
@@ -192,19 +192,19 @@ class TorchExecutor:
             log.exception("task %d got no KV blocks", task.task_id)
             self._refuse(task, f"{type(error).__name__}: {error}")
             return
-        if task.kind in TRANSFERS and self._transfers is None:
+        if task.kind in HAND_OVERS and self._hand_overs is None:
             self._refuse(task, "this executor sends no KV and receives none")
             return
         held = self._held[task.task_id] = _Held(task, requests)
-        if self._transfers is not None and task.kind in TRANSFERS:
-            self._transfers.begin(task, requests[task.sequences[0].request_id])
+        if self._hand_overs is not None and task.kind in HAND_OVERS:
+            self._hand_overs.begin(task, requests[task.sequences[0].request_id])
         else:
             self._execute(held)
 
     def _refuse(self, task: Task, reason: str) -> None:
         self._emit(Failed(self._clock.now_ns(), 0, task.task_id, reason))
 
-    def _transferred(self, task: Task, failure: str | None) -> None:
+    def _handed_over(self, task: Task, failure: str | None) -> None:
         with self._changed:
             if self._closed:
                 return

@@ -1,8 +1,8 @@
 """The seam between two instances: how the KV of a request gets from one KV cache into another.
 
-`engine.serving.kv_handover` fills it with memory that processes of one machine share. A transport over a network (NIXL)
-fills it likewise: `send` may copy, or register memory that the other side reads; the blocks it reads are freed once it
-returns.
+`engine.serving.shared_memory_transport` fills it with memory that processes of one machine share. A transport over a
+network (NIXL) fills it likewise: `send` may copy, or register memory that the other side reads; the blocks it reads are
+freed once it returns.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ LayerKV = tuple[torch.Tensor, torch.Tensor]
 """Keys and values of one layer, [tokens, kv_heads, head_dim] each."""
 
 
-class KVTransferError(Exception):
+class KVHandOverError(Exception):
     """KV could not be sent or received; the message is a sentence."""
 
 
@@ -64,7 +64,7 @@ class ReceivedKV:
 
 
 class KVTransport(Protocol):
-    """Moves KV between instances. Called on one thread of each; any call raises KVTransferError."""
+    """Moves KV between instances. Called on one thread of each; any call raises KVHandOverError."""
 
     def send(self, layout: KVLayout, layers: Iterable[LayerKV], sampler: bytes, to: str) -> str:
         """Take the KV away; returns the ticket by which `receive` finds it.

@@ -10,8 +10,8 @@ from engine.scheduling.routing.catalogue import ROUTERS
 from engine.serving.timings import Timings
 from engine.simulation.device import DeviceModel
 from engine.simulation.disaggregated import simulate_disaggregated
-from engine.simulation.kv_link import KVLink
 from engine.simulation.run import SimulationResult, simulate
+from engine.simulation.simulated_transport import SimulatedTransport
 from harness.assembly.effective import proxy_settings
 from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
@@ -50,7 +50,7 @@ def simulate_requests(
         [scheduler_of(point, timings) for _ in range(instances.decode_instances)],
         device,
         settings,
-        link_of(point),
+        transport_of(point),
         ROUTERS[instances.routing](),
         lambda tokens: predictor.estimate_ns(Work(((tokens, 0),))),
         point.model.block_tokens,
@@ -59,10 +59,10 @@ def simulate_requests(
     )
 
 
-def link_of(point: PointSettings) -> KVLink:
-    """The link between the point's instances. Raises SettingsError where the device has none."""
+def transport_of(point: PointSettings) -> SimulatedTransport:
+    """The transport between the point's instances. Raises SettingsError where the device has none."""
     simulation, shape = simulation_of(point), shape_of(point)
     if simulation.kv_link_bytes_per_s is None:
         raise SettingsError(f"system={point.system.name} hands KV over: it needs device.simulation.kv_link_bytes_per_s")
     token_bytes = 2 * shape.kv_heads * shape.head_dim * shape.layers * ELEMENT_BYTES[point.model.dtype]
-    return KVLink(simulation.kv_link_bytes_per_s, simulation.kv_link_delay_s, token_bytes)
+    return SimulatedTransport(simulation.kv_link_bytes_per_s, simulation.kv_link_delay_s, token_bytes)

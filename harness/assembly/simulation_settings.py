@@ -27,8 +27,8 @@ class SimulatedDeviceSettings:
         (log-normal, mean kept); the same work is mispredicted alike. Drawn by predictor_error_seed and load.seed.
     slowdown: with model=profile, what the measured times are multiplied by: a machine that is busier, or warmer, than
         when the profile was measured. The predictor is not told.
-    kv_link_bytes_per_s, kv_link_delay_s: how KV gets from a prefill to a decode instance: each transfer has the link to
-        itself and takes the delay and its bytes. Needed by systems with instances of both.
+    kv_link_bytes_per_s, kv_link_delay_s: of the transport from a prefill to a decode instance: each hand-over has it
+        to itself and takes the delay and its bytes. Needed by systems with instances of both.
     noise_seed: each load.seed has a noise of its own under it.
     The others: engine.simulation.settings.
     """

@@ -106,6 +106,6 @@ def test_instances_have_cpus_of_their_own_also_those_started_again(proxy: ProxyP
     assert os.sched_getaffinity(pids["decode-0"]) == {FIRST + 1}
 
 
-def test_no_segment_is_left_in_the_machine_s_memory(proxy: ProxyProcess) -> None:
-    assert Path(proxy.segments.path).is_dir()
-    assert list(Path(proxy.segments.path).iterdir()) == []
+def test_no_file_is_left_in_the_machine_s_memory(proxy: ProxyProcess) -> None:
+    assert Path(proxy.files.path).is_dir()
+    assert list(Path(proxy.files.path).iterdir()) == []

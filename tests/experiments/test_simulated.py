@@ -201,7 +201,7 @@ def test_a_bound_for_smaller_batches_than_a_systems_is_refused(tmp_path: Path) -
         (["device.kind=cpu"], "device.kind=cpu conflicts with device.simulation"),
         (["device=cpu", "device.kind=simulated"], "device.kind=simulated needs device.simulation"),
         (["device=a800_envelope", "+model.tensor_parallel=2"], "tensor_parallel needs a roofline device"),
-        (["device=cpu", "model=llama3_70b"], "model.tensor_parallel belongs to a simulated device"),
+        (["device=cpu", "model=llama3_70b"], "model.kv_tokens=null takes the KV pool from the memory of a simulated"),
         (["device.simulation.accelerator.peak_flops=0"], "accelerator peak_flops must be above 0"),
     ],
 )

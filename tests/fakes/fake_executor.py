@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from engine.core.batch import TRANSFERS, Task, TaskKind
+from engine.core.batch import HAND_OVERS, Task, TaskKind
 from engine.core.commands import Discard, ExecutorCommand, Pause, ReleaseKV, Resume, Start
 from engine.core.events import (
     Arrival,
@@ -141,21 +141,21 @@ class FakeExecutor:
         assert self.kv_releasing.isdisjoint(s.request_id for s in task.sequences), "KV used again before it was free"
         assert task.task_id not in self._held
         self.kv_holders |= {s.request_id for s in task.sequences}
-        if task.kind in TRANSFERS:
-            self._transfer(task)
+        if task.kind in HAND_OVERS:
+            self._hand_over(task)
             return
         held = _Held(task, list(self._operators(task)), self._fails_at(task))
         self._held[task.task_id] = held
         self._run(held)
 
-    def _transfer(self, task: Task) -> None:
+    def _hand_over(self, task: Task) -> None:
         """10 ns a token, beside whatever executes."""
         self._held[task.task_id] = _Held(task, [], self._fails_at(task))
         at_ns = self._time_ns + 10 * task.sequences[0].context_tokens
         if self._held[task.task_id].fails_at is None:
             self._put(Completion(at_ns, 0, task.task_id, 0, ()))
         else:
-            self._put(Failed(at_ns, 0, task.task_id, "the transfer broke"))
+            self._put(Failed(at_ns, 0, task.task_id, "the hand-over broke"))
 
     def _run(self, held: _Held) -> None:
         assert self._executing is None, "two tasks execute"
@@ -214,7 +214,7 @@ class FakeExecutor:
             self._executing = None
         elif isinstance(event, Completion | Failed):
             task = self._held.pop(event.task_id).task
-            if task.kind in TRANSFERS:
+            if task.kind in HAND_OVERS:
                 return event
             self._executing = None
             if isinstance(event, Completion):

@@ -98,7 +98,7 @@ def test_a_send_that_fails_is_its_request_s_failure() -> None:
     rig.drain()
     rig.world.ask_send("A", rig.world.now_ns())
     rig.drain()
-    assert rig.sink.failures == {"A": "the transfer broke"}
+    assert rig.sink.failures == {"A": "the hand-over broke"}
     assert rig.scheduler.report().executed_ns == 32_000  # the prefill's
     rig.check_baseline()
 
@@ -139,7 +139,7 @@ def test_a_receive_that_fails_is_its_request_s_failure() -> None:
     rig = Rig(world=FakeExecutor(fails_at=lambda task: 0 if task.kind is TaskKind.KV_RECEIVE else None))
     rig.arrive(receives("A", 32))
     rig.drain()
-    assert rig.sink.failures == {"A": "the transfer broke"}
+    assert rig.sink.failures == {"A": "the hand-over broke"}
     rig.check_baseline()
 
 

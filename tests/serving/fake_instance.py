@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.core.record import EngineReport
 from engine.serving.channel import BlockingChannel, unpack_token_ids
 from engine.serving.engine_state import EngineDescription, LiveState, Snapshot
-from engine.serving.kv_segments import SegmentFolder
+from engine.serving.kv_files import KVFolder
 
 HOLD_PREFILL, HOLD_SEND, HOLD_DECODE, HOLD_STREAM = 1, 2, 3, 4
 FAIL_PREFILL, FAIL_SEND, FAIL_DECODE, FAIL_STREAM = 5, 6, 7, 8
@@ -22,7 +22,7 @@ KV_BLOCKS = 100
 class Instance:
     """Requests it holds take one KV block each."""
 
-    def __init__(self, channel: BlockingChannel, name: str, folder: SegmentFolder) -> None:
+    def __init__(self, channel: BlockingChannel, name: str, folder: KVFolder) -> None:
         self.channel = channel
         self.name = name
         self.folder = folder
@@ -131,7 +131,7 @@ def main() -> int:
             Path(arguments.once, arguments.name).mkdir()
         except FileExistsError:
             return 1
-    folder = SegmentFolder(Path(json.loads(start[0]["settings"])["hand_over_folder"]))
+    folder = KVFolder(Path(json.loads(start[0]["settings"])["hand_over_folder"]))
     description = EngineDescription("fake", "", 300, 1000, KV_BLOCKS, 16, "cpu", "none")
     channel.send({"kind": "ready", "description": dataclasses.asdict(description)})
     Instance(channel, arguments.name, folder).serve()

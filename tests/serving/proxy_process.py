@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from engine.serving.kv_segments import SegmentFolder
+from engine.serving.kv_files import KVFolder
 from tests.serving.server_process import ServerProcess, eventually, running
 
 REAL_PROXY = ("-m", "engine.serving.proxy")
@@ -22,7 +22,7 @@ class ProxyProcess:
 
     def __init__(self, server: ServerProcess, folder: Path) -> None:
         self.server = server
-        self.segments = SegmentFolder(folder)
+        self.files = KVFolder(folder)
 
     def pids(self) -> dict[str, int]:
         """Instances by name."""
@@ -49,14 +49,14 @@ class ProxyProcess:
         return Stream(self.server.port, [what, *[100] * (prompt_tokens - 1)], max_tokens)
 
     def check_nothing_left(self) -> None:
-        """Nobody is served, and nothing is held: no request, no KV block, no segment."""
-        eventually(self._at_rest, f"all is given back: {self.server.state()}, {self.segments.names()}", 60)
+        """Nobody is served, and nothing is held: no request, no KV block, no file."""
+        eventually(self._at_rest, f"all is given back: {self.server.state()}, {self.files.names()}", 60)
 
     def _at_rest(self) -> bool:
         state = self.server.state()
         busy = [state[key] for key in ("waiting", "executing", "preempted", "decoding", "handing_over")]
         whole = state["kv_blocks_free"] == state["kv_blocks_total"]
-        return not any(busy) and whole and not state["open_requests"] and not self.segments.names()
+        return not any(busy) and whole and not state["open_requests"] and not self.files.names()
 
 
 class Stream:

@@ -165,16 +165,16 @@ def test_the_proxy_ends_when_a_role_cannot_be_started_any_more(tmp_path: Path) -
         assert proxy.server.wait_exit(60) == 1
 
 
-def test_a_killed_proxy_leaves_no_instance_and_no_segment(tmp_path: Path) -> None:
+def test_a_killed_proxy_leaves_no_instance_and_no_file(tmp_path: Path) -> None:
     with running_proxy(tmp_path) as proxy:
         stream = proxy.begin(fake.HOLD_DECODE)
         assert stream.event()["choices"]
-        eventually(lambda: len(proxy.segments.names()) == 1, "the KV is on its way")
+        eventually(lambda: len(proxy.files.names()) == 1, "the KV is on its way")
         pids = proxy.pids().values()
         proxy.server.process.kill()
         eventually(lambda: not any(alive(pid) for pid in pids), "the instances end")
     with running_proxy(tmp_path) as proxy:  # what is left of the dead is swept at the start
-        assert proxy.segments.names() == []
+        assert proxy.files.names() == []
 
 
 @pytest.mark.parametrize(

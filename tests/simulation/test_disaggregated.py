@@ -14,14 +14,14 @@ from engine.scheduling.scheduler import Scheduler, SchedulerSettings
 from engine.simulation.device import DeviceModel
 from engine.simulation.devices.curve import CurveDevice
 from engine.simulation.disaggregated import simulate_disaggregated
-from engine.simulation.kv_link import KVLink
 from engine.simulation.run import SimulatedRequest, SimulationResult, simulate
 from engine.simulation.settings import SimulationSettings
+from engine.simulation.simulated_transport import SimulatedTransport
 from engine.simulation.timed_program import TimedProgram
 
 DEVICE = CurveDevice(0.0, 1e-3, 0.0)
 """A millisecond a token, prefilled or decoded."""
-LINK = KVLink(bytes_per_s=1e6, delay_s=0.005, token_bytes=100)
+TRANSPORT = SimulatedTransport(bytes_per_s=1e6, delay_s=0.005, token_bytes=100)
 """5 ms and a tenth of a millisecond a token."""
 
 
@@ -44,7 +44,7 @@ def run(
         schedulers[prefill:],
         more.pop("device", DEVICE),  # type: ignore[arg-type]
         SimulationSettings(),
-        LINK,
+        TRANSPORT,
         RoundRobin(),
         lambda tokens: tokens * NS_PER_MS,
         10,
@@ -58,7 +58,7 @@ def run(
 def test_a_request_is_prefilled_moved_and_decoded() -> None:
     result, schedulers = run([request("a", 0, 100, 3)])
     (record,) = result.records
-    # 100 ms of prefill; 5 + 10 ms on the link; a step of a millisecond for each token more.
+    # 100 ms of prefill; 5 + 10 ms on the transport; a step of a millisecond for each token more.
     assert (record.first_token_at_ns, record.last_token_at_ns) == (100 * NS_PER_MS, 117 * NS_PER_MS)
     assert (record.tbt_max_ns, record.output_tokens, record.status) == (16 * NS_PER_MS, 3, Status.OK)
     report = result.report
@@ -88,7 +88,7 @@ def test_a_full_decode_instance_keeps_the_kv_where_it_is() -> None:
     result, _ = run([request("a", 0, 100, 10), request("b", 0, 5, 20)], kv_blocks=12)
     a, b = result.records
     assert b.first_token_at_ns == 105 * NS_PER_MS
-    # Room at 124 ms, 5.5 ms on the link, one step.
+    # Room at 124 ms, 5.5 ms on the transport, one step.
     assert (b.first_token_at_ns or 0) + (b.tbt_max_ns or 0) == 130_500_000
 
 
@@ -113,12 +113,12 @@ def test_same_arguments_same_result() -> None:
 def test_rounds_before_operators_are_refused() -> None:
     with pytest.raises(ValueError, match="rounds = event only"):
         simulate_disaggregated(
-            [], [], [], DEVICE, SimulationSettings(rounds="operator"), LINK, RoundRobin(), lambda tokens: 1, 10
+            [], [], [], DEVICE, SimulationSettings(rounds="operator"), TRANSPORT, RoundRobin(), lambda tokens: 1, 10
         )
 
 
 class Unmeasured:
-    """A device that knows no transfer."""
+    """A device that knows no hand-over."""
 
     def program(self, task: Task) -> TimedProgram:
         assert task.kind in (TaskKind.PREFILL, TaskKind.DECODE_STEP)
@@ -132,5 +132,5 @@ def test_no_device_model_is_asked_for_a_transfer() -> None:
 
 @pytest.mark.parametrize("wrong", [{"bytes_per_s": 0.0}, {"delay_s": -1.0}, {"token_bytes": 0}])
 def test_a_link_that_cannot_be(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="a KV link needs"):
-        KVLink(**{"bytes_per_s": 1.0, "delay_s": 0.0, "token_bytes": 1, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a KV transport needs"):
+        SimulatedTransport(**{"bytes_per_s": 1.0, "delay_s": 0.0, "token_bytes": 1, **wrong})  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """KV handed over between processes of one machine: `engine.torch_backend.kv_transport.KVTransport` in shared memory.
 
-A segment is the length of its header (8 bytes), the header (JSON: the layout and the sampler's length), and from the
+A file is the length of its header (8 bytes), the header (JSON: the layout and the sampler's length), and from the
 next multiple of 64 bytes on the keys and values of each layer, then the sampler.
 """
 
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import torch
 
-from engine.serving.kv_segments import SegmentFolder
-from engine.torch_backend.kv_transport import KVLayout, KVTransferError, LayerKV, ReceivedKV
+from engine.serving.kv_files import KVFolder
+from engine.torch_backend.kv_transport import KVHandOverError, KVLayout, LayerKV, ReceivedKV
 
 _LENGTH = struct.Struct("<Q")
 _ALIGNED = 64
@@ -25,13 +25,13 @@ _ALIGNED = 64
 class SharedMemoryTransport:
     """One side of the hand-over. proxy_pid: of the process that frees what is sent here; part of the names."""
 
-    def __init__(self, folder: SegmentFolder, proxy_pid: int) -> None:
+    def __init__(self, folder: KVFolder, proxy_pid: int) -> None:
         self._folder = folder
         self._proxy_pid = proxy_pid
         self._numbers = itertools.count()
 
     def send(self, layout: KVLayout, layers: Iterable[LayerKV], sampler: bytes, to: str) -> str:
-        """Copy the KV into a new segment; any process of this machine can receive it, whatever `to` says."""
+        """Copy the KV into a new file; any process of this machine can receive it, whatever `to` says."""
         del to
         header = json.dumps({**dataclasses.asdict(layout), "sampler_bytes": len(sampler)}).encode()
         start = _payload_start(len(header))
@@ -39,7 +39,7 @@ class SharedMemoryTransport:
         try:
             name, memory = self._folder.create(self._proxy_pid, os.getpid(), next(self._numbers), size)
         except OSError as error:
-            raise KVTransferError(
+            raise KVHandOverError(
                 f"no room for {size:,} bytes of KV in {self._folder.path} ({error.strerror})"
             ) from error
         try:
@@ -56,17 +56,17 @@ class SharedMemoryTransport:
 
     @contextmanager
     def receive(self, ticket: str, layout: KVLayout) -> Iterator[ReceivedKV]:
-        """The segment's KV, in place."""
+        """The file's KV, in place."""
         try:
             memory = self._folder.open(ticket)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            raise KVTransferError(f"the KV handed over as {ticket} cannot be read ({reason})") from error
+            raise KVHandOverError(f"the KV handed over as {ticket} cannot be read ({reason})") from error
         start, sampler_bytes = _checked(memory, layout, ticket)
         yield ReceivedKV(_layers(memory, start, layout), memory[len(memory) - sampler_bytes :])
 
     def free(self, ticket: str) -> None:
-        """Unlink the segment."""
+        """Unlink the file."""
         self._folder.unlink(ticket)
 
     def close(self) -> None:
@@ -96,17 +96,17 @@ def _layers(memory: mmap.mmap, start: int, layout: KVLayout) -> Iterator[LayerKV
 
 
 def _checked(memory: mmap.mmap, layout: KVLayout, ticket: str) -> tuple[int, int]:
-    """Where the payload starts, and the sampler's length. Raises KVTransferError for what is not as expected."""
+    """Where the payload starts, and the sampler's length. Raises KVHandOverError for what is not as expected."""
     try:
         (header_bytes,) = _LENGTH.unpack_from(memory, 0)
         header = json.loads(memory[_LENGTH.size : _LENGTH.size + header_bytes])
         sampler_bytes = header.pop("sampler_bytes")
         found = KVLayout(**header)
     except (struct.error, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise KVTransferError(f"the KV handed over as {ticket} is damaged ({error!r})") from error
+        raise KVHandOverError(f"the KV handed over as {ticket} is damaged ({error!r})") from error
     if found != layout:
-        raise KVTransferError(f"the KV handed over as {ticket} is {found}, {layout} is expected")
+        raise KVHandOverError(f"the KV handed over as {ticket} is {found}, {layout} is expected")
     start = _payload_start(header_bytes)
     if len(memory) != start + layout.size_bytes + sampler_bytes:
-        raise KVTransferError(f"the KV handed over as {ticket} has {len(memory)} bytes, which is not what it says")
+        raise KVHandOverError(f"the KV handed over as {ticket} has {len(memory)} bytes, which is not what it says")
     return start, sampler_bytes

@@ -1,4 +1,4 @@
-"""Transfers of KV, on a thread beside the executing one: a send reads a request's blocks, a receive fills them."""
+"""Hand-overs of KV, on a thread beside the executing one: a send reads a request's blocks, a receive fills them."""
 
 import logging
 import threading
@@ -10,19 +10,19 @@ import torch
 from engine.core.batch import Task, TaskKind
 from engine.model.shape import ModelShape
 from engine.torch_backend.kv_cache import KVCache
-from engine.torch_backend.kv_transport import KVLayout, KVTransferError, KVTransport
+from engine.torch_backend.kv_transport import KVHandOverError, KVLayout, KVTransport
 from engine.torch_backend.payload import LiveRequest
 
 log = logging.getLogger(__name__)
 
 Ended = Callable[[Task, str | None], None]
-"""Told of a transfer's end, with a sentence when it failed."""
+"""Told of a hand-over's end, with a sentence when it failed."""
 
 
-class KVTransfers:
-    """One transfer at a time, in the order of `begin`.
+class KVHandOvers:
+    """One hand-over at a time, in the order of `begin`.
 
-    on_sent: told the request and its ticket, before `ended`. Both are called on the thread of the transfers.
+    on_sent: told the request and its ticket, before `ended`. Both are called on the thread of the hand-overs.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class KVTransfers:
         self._on_sent = on_sent
         self._ended = ended
         self._asked: SimpleQueue[tuple[Task, LiveRequest] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._serve, name="kv transfers", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="kv hand-overs", daemon=True)
         self._thread.start()
 
     def begin(self, task: Task, request: LiveRequest) -> None:
-        """A transfer's turn comes after those before it."""
+        """A hand-over's turn comes after those before it."""
         self._asked.put((task, request))
 
     def close(self) -> None:
-        """End the thread after the transfer on its way, and free what was sent and is wanted no more."""
+        """End the thread after the hand-over on its way, and free what was sent and is wanted no more."""
         self._asked.put(None)
         self._thread.join()
         self._transport.close()
@@ -59,19 +59,19 @@ class KVTransfers:
         stream = _stream(self._device)
         with torch.inference_mode(), torch.cuda.stream(stream):
             while (asked := self._asked.get()) is not None:
-                self._transfer(*asked, stream)
+                self._hand_over(*asked, stream)
 
-    def _transfer(self, task: Task, request: LiveRequest, stream: torch.cuda.Stream | None) -> None:
+    def _hand_over(self, task: Task, request: LiveRequest, stream: torch.cuda.Stream | None) -> None:
         move = self._send if task.kind is TaskKind.KV_SEND else self._receive
         try:
             move(task, request)
             if stream is not None:
                 stream.synchronize()
-        except KVTransferError as error:
+        except KVHandOverError as error:
             self._ended(task, str(error))
         except Exception as error:
-            # Whatever breaks in a transfer fails its request, never the thread.
-            log.exception("the transfer of task %d failed", task.task_id)
+            # Whatever breaks in a hand-over fails its request, never the thread.
+            log.exception("the hand-over of task %d failed", task.task_id)
             self._ended(task, f"{type(error).__name__}: {error}")
         else:
             self._ended(task, None)

@@ -23,13 +23,13 @@ def default_folder() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFolder:
-    """Segments of all proxies and instances of this machine that were told of this folder."""
+class KVFolder:
+    """Files of all proxies and instances of this machine that were told of this folder."""
 
     path: Path
 
     def create(self, proxy_pid: int, owner_pid: int, number: int, size_bytes: int) -> tuple[str, mmap.mmap]:
-        """A new segment and its name. Raises OSError, also where the memory is not there: never later, in a write."""
+        """A new file and its name. Raises OSError, also where the memory is not there: never later, in a write."""
         name = f"flowprefill-kv-{proxy_pid}-{owner_pid}-{number}"
         descriptor = os.open(self.path / name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         try:
@@ -46,7 +46,7 @@ class SegmentFolder:
             os.close(descriptor)
 
     def open(self, name: str) -> mmap.mmap:
-        """A segment's bytes; what is written to them stays with this process. Raises OSError or ValueError."""
+        """A file's bytes; what is written to them stays with this process. Raises OSError or ValueError."""
         descriptor = os.open(self._file(name), os.O_RDONLY | os.O_NOFOLLOW)
         try:
             return mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
@@ -58,13 +58,13 @@ class SegmentFolder:
         self._file(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """All segments that are there, of whoever."""
+        """All files that are there, of whoever."""
         return [entry.name for entry in self.path.iterdir() if _NAME.fullmatch(entry.name)]
 
     def sweep(self, proxy_pid: int, keep: Collection[str] = ()) -> list[str]:
         """Unlink what dead processes left; returns the names.
 
-        A segment is left when its owner is dead and its proxy, too, or is the one that asks and does not name it in
+        A file is left when its owner is dead and its proxy, too, or is the one that asks and does not name it in
         `keep` (it may still be received after its owner's end).
         """
         left = []
@@ -77,7 +77,7 @@ class SegmentFolder:
 
     def _file(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a KV segment")
+            raise ValueError(f"{name!r} is no name of a KV file")
         return self.path / name
 
 

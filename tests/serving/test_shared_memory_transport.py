@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.serving.kv_handover import SharedMemoryTransport
-from engine.serving.kv_segments import SegmentFolder, default_folder
-from engine.torch_backend.kv_transport import KVLayout, KVTransferError, LayerKV
+from engine.serving.kv_files import KVFolder, default_folder
+from engine.serving.shared_memory_transport import SharedMemoryTransport
+from engine.torch_backend.kv_transport import KVHandOverError, KVLayout, LayerKV
 
 LAYOUT = KVLayout(layers=3, tokens=5, kv_heads=2, head_dim=4, dtype="float32")
 
@@ -23,12 +23,12 @@ def kv(layout: KVLayout = LAYOUT) -> list[LayerKV]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SegmentFolder:
-    return SegmentFolder(tmp_path)
+def folder(tmp_path: Path) -> KVFolder:
+    return KVFolder(tmp_path)
 
 
 @pytest.fixture
-def transport(folder: SegmentFolder) -> SharedMemoryTransport:
+def transport(folder: KVFolder) -> SharedMemoryTransport:
     return SharedMemoryTransport(folder, os.getpid())
 
 
@@ -50,9 +50,7 @@ def test_what_is_received_is_what_was_sent(transport: SharedMemoryTransport, dty
             assert torch.equal(values, sent_values)
 
 
-def test_a_segment_may_be_received_again_and_is_freed_once(
-    transport: SharedMemoryTransport, folder: SegmentFolder
-) -> None:
+def test_a_file_may_be_received_again_and_is_freed_once(transport: SharedMemoryTransport, folder: KVFolder) -> None:
     ticket = transport.send(LAYOUT, kv(), b"", "decode-0")
     for _ in range(2):
         with transport.receive(ticket, LAYOUT) as received:
@@ -60,7 +58,7 @@ def test_a_segment_may_be_received_again_and_is_freed_once(
     transport.free(ticket)
     transport.free(ticket)
     assert folder.names() == []
-    with pytest.raises(KVTransferError, match="cannot be read"), transport.receive(ticket, LAYOUT):
+    with pytest.raises(KVHandOverError, match="cannot be read"), transport.receive(ticket, LAYOUT):
         pass
 
 
@@ -75,40 +73,40 @@ def test_a_segment_may_be_received_again_and_is_freed_once(
 )
 def test_another_layout_is_refused(transport: SharedMemoryTransport, wrong: KVLayout) -> None:
     ticket = transport.send(LAYOUT, kv(), b"", "decode-0")
-    with pytest.raises(KVTransferError, match="is expected"), transport.receive(ticket, wrong):
+    with pytest.raises(KVHandOverError, match="is expected"), transport.receive(ticket, wrong):
         pass
 
 
 @pytest.mark.parametrize("damage", ["cut", "grown", "no header", "empty"])
-def test_a_damaged_segment_is_refused(transport: SharedMemoryTransport, folder: SegmentFolder, damage: str) -> None:
+def test_a_damaged_file_is_refused(transport: SharedMemoryTransport, folder: KVFolder, damage: str) -> None:
     ticket = transport.send(LAYOUT, kv(), b"ab", "decode-0")
     file = folder.path / ticket
     content = file.read_bytes()
     file.write_bytes(
         {"cut": content[:-1], "grown": content + b"x", "no header": b"\xff" * len(content), "empty": b""}[damage]
     )
-    with pytest.raises(KVTransferError), transport.receive(ticket, LAYOUT):
+    with pytest.raises(KVHandOverError), transport.receive(ticket, LAYOUT):
         pass
 
 
-def test_a_send_that_breaks_leaves_nothing(transport: SharedMemoryTransport, folder: SegmentFolder) -> None:
+def test_a_send_that_breaks_leaves_nothing(transport: SharedMemoryTransport, folder: KVFolder) -> None:
     with pytest.raises(ValueError, match="shorter"):
         transport.send(LAYOUT, kv()[:2], b"", "decode-0")
     assert folder.names() == []
 
 
-def test_memory_that_is_not_there_is_told_before_anything_is_written(folder: SegmentFolder) -> None:
+def test_memory_that_is_not_there_is_told_before_anything_is_written(folder: KVFolder) -> None:
     with pytest.raises(OSError, match=r"space|large"):
         folder.create(1, 2, 3, 1 << 60)
     assert folder.names() == []
 
 
-def test_a_name_from_outside_opens_nothing(folder: SegmentFolder) -> None:
-    with pytest.raises(ValueError, match="no name of a KV segment"):
+def test_a_name_from_outside_opens_nothing(folder: KVFolder) -> None:
+    with pytest.raises(ValueError, match="no name of a KV file"):
         folder.open("../etc/passwd")
 
 
-def test_only_what_the_dead_left_is_swept(folder: SegmentFolder) -> None:
+def test_only_what_the_dead_left_is_swept(folder: KVFolder) -> None:
     mine, dead = os.getpid(), dead_pid()
     alive = folder.create(mine, mine, 0, 64)[0]
     orphan = folder.create(mine, dead, 0, 64)[0]
@@ -120,7 +118,7 @@ def test_only_what_the_dead_left_is_swept(folder: SegmentFolder) -> None:
     assert sorted(folder.names()) == sorted([alive, wanted, of_other_proxy])
 
 
-def test_closing_unlinks_what_this_process_sent(transport: SharedMemoryTransport, folder: SegmentFolder) -> None:
+def test_closing_unlinks_what_this_process_sent(transport: SharedMemoryTransport, folder: KVFolder) -> None:
     transport.send(LAYOUT, kv(), b"", "decode-0")
     other = folder.create(os.getpid(), dead_pid(), 0, 64)[0]
     transport.close()

@@ -10,7 +10,7 @@ from engine.core.batch import Sequence, Task, TaskKind
 from engine.core.commands import ReleaseKV, Start
 from engine.core.events import Completion, Failed, KVReleased
 from engine.core.request import HandOver
-from engine.torch_backend.kv_transport import KVLayout, KVTransferError, LayerKV, ReceivedKV
+from engine.torch_backend.kv_transport import KVHandOverError, KVLayout, LayerKV, ReceivedKV
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.payload import Payload
 from engine.torch_backend.sampling import SamplingSettings
@@ -29,7 +29,7 @@ class Wire:
 
     def send(self, layout: KVLayout, layers: Iterable[LayerKV], sampler: bytes, to: str) -> str:
         if self.broken:
-            raise KVTransferError(self.broken)
+            raise KVHandOverError(self.broken)
         ticket = f"ticket {len(self.sent)}"
         self.sent[ticket] = (layout, [(keys.clone(), values.clone()) for keys, values in layers], sampler, to)
         return ticket
@@ -37,7 +37,7 @@ class Wire:
     @contextmanager
     def receive(self, ticket: str, layout: KVLayout) -> Iterator[ReceivedKV]:
         if self.broken:
-            raise KVTransferError(self.broken)
+            raise KVHandOverError(self.broken)
         sent, layers, sampler, _ = self.sent[ticket]
         assert sent == layout
         yield ReceivedKV(iter(layers), sampler)
@@ -56,7 +56,7 @@ class Pair:
         self.wire, self.tickets = Wire(), dict[str, str]()
         self.prefill, self.decode = Rig(model), Rig(model)
         for rig in (self.prefill, self.decode):
-            rig.executor.transfer_by(self.wire, self.tickets.__setitem__)
+            rig.executor.hand_over_by(self.wire, self.tickets.__setitem__)
 
     def close(self) -> None:
         self.prefill.executor.close()
@@ -75,7 +75,7 @@ class Pair:
 
     def send(self) -> Completion | Failed:
         self.prefill.executor.send_to("a", "decode-3")
-        self.prefill.executor.submit([transfer(1, TaskKind.KV_SEND)])
+        self.prefill.executor.submit([hand_over(1, TaskKind.KV_SEND)])
         event = self.prefill.event()
         assert isinstance(event, Completion | Failed)
         return event
@@ -83,13 +83,13 @@ class Pair:
     def receive(self, first_token: int, sampling: SamplingSettings, ticket: str) -> Completion | Failed:
         payload = Payload(tuple(prompt(PROMPT_TOKENS)), sampling, HandOver.RECEIVES, first_token, ticket)
         self.decode.executor.register("a", payload)
-        self.decode.executor.submit([transfer(0, TaskKind.KV_RECEIVE)])
+        self.decode.executor.submit([hand_over(0, TaskKind.KV_RECEIVE)])
         event = self.decode.event()
         assert isinstance(event, Completion | Failed)
         return event
 
 
-def transfer(task_id: int, kind: TaskKind) -> Start:
+def hand_over(task_id: int, kind: TaskKind) -> Start:
     return Start(Task(task_id, kind, (Sequence("a", PROMPT_TOKENS, 0, last=False),)))
 
 
@@ -169,7 +169,7 @@ def test_a_broken_send_fails_its_task_and_keeps_the_thread(pair: Pair) -> None:
     assert isinstance(event, Failed)
     assert event.reason == "the wire is cut"
     pair.wire.broken = ""
-    pair.prefill.executor.submit([transfer(2, TaskKind.KV_SEND)])
+    pair.prefill.executor.submit([hand_over(2, TaskKind.KV_SEND)])
     assert isinstance(pair.prefill.event(), Completion)
 
 
