@@ -209,6 +209,12 @@ def test_own_jsonl_needs_no_output_and_no_class(write):
     assert rows(trace) == [(0.0, 5, 1, ""), (1.0000001, 6, 1, "")]
 
 
+def test_own_csv_with_timestamps_says_how_they_are_read(write):
+    path = write("own.csv", "arrival_s,input_tokens,output_tokens\n2023-11-16 18:17:03.97,7,2\n")
+    with pytest.raises(TraceError, match=r"got '2023-11-16 18:17:03.97' \(workload.arrival_unit=timestamp reads it\)"):
+        load_custom(path)
+
+
 def test_own_csv_with_a_mistyped_column_says_what_there_is(write):
     path = write("own.csv", "at,prompt\n1,2\n")
     with pytest.raises(TraceError, match="no column named promt; the header has at, prompt"):

@@ -78,7 +78,9 @@ def _decimal(value: Any, column: str) -> Decimal:
     try:
         number = value if isinstance(value, Decimal) else Decimal(value.strip() if isinstance(value, str) else value)
     except (InvalidOperation, TypeError, ValueError) as error:
-        raise BadRow(f"{column} must be a number, got {value!r}") from error
+        stamp = isinstance(value, str) and _TIMESTAMP.fullmatch(value.strip()) is not None
+        hint = " (workload.arrival_unit=timestamp reads it)" if stamp else ""
+        raise BadRow(f"{column} must be a number, got {value!r}{hint}") from error
     if not number.is_finite():
         raise BadRow(f"{column} must be a finite number, got {value}")
     return number

@@ -79,4 +79,7 @@ def _check_header(header: Sequence[str], needed: Sequence[str], path: str | Path
         raise TraceError(f"{path} is empty; a header line is expected")
     missing = [name for name in needed if name not in header]
     if missing:
-        raise TraceError(f"{path}:1: no column named {', '.join(missing)}; the header has {', '.join(header)}")
+        raise TraceError(
+            f"{path}:1: no column named {', '.join(missing)}; the header has {', '.join(header)}"
+            " (workload.columns.arrival, .input, .output and .class name them)"
+        )
