@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from engine.core.command_line import INTERRUPTED_STATUS
+from engine.core.command_line import INTERRUPTED_STATUS, MISTAKE_STATUS
 from harness.assembly.reading import SettingsError, bounded
 from harness.experiments.locks import HeldElsewhereError, StoppedWaitingError, exclusive, machine_when_free
 from harness.experiments.machine import pinned, share_cores
@@ -187,7 +187,9 @@ class Campaign:
             self._say(place, ready, f"not run: {error}")
         except PointExistsError:
             self._say(place, ready, "finished by another run meanwhile")
-        except (SettingsError, ServerFailedError, LoadRefusedError, StoreError, OSError) as error:
+        except SettingsError as error:
+            self._fail(place, ready, str(error), MISTAKE_STATUS)
+        except (ServerFailedError, LoadRefusedError, StoreError, OSError) as error:
             self._fail(place, ready, str(error))
         except Exception as error:  # noqa: BLE001 - see below
             # A fault of this program must cost one point, not the hours of the others; it is told in full.
@@ -217,8 +219,8 @@ class Campaign:
         left_s = max(0.0, (self._expected_left_s - ready_s) * pace)
         tell(f"{place} {ready.point}: {text}; {clock_text(left_s)} left")
 
-    def _fail(self, place: str, ready: Prepared, reason: str) -> None:
-        self.status = max(self.status, 1)
+    def _fail(self, place: str, ready: Prepared, reason: str, status: int = 1) -> None:
+        self.status = max(self.status, status)
         tell(f"{place} {ready.point}: FAILED: {reason}")
 
 

@@ -21,6 +21,7 @@ from harness.assembly.reading import SettingsError
 from harness.assembly.rival import RIVALS
 from harness.assembly.settings import PointSettings
 from harness.experiments.engine_processes import engine_processes_of
+from harness.experiments.external_server import external_target, require_token
 from harness.experiments.machine import UNPINNED, Cores, pinned
 from harness.experiments.rival_server import NotRunError, Rival, place, rival_of
 from harness.loadgen.settings import SLOStyle, Target
@@ -64,6 +65,7 @@ class ServerPool:
         self._process: ServerProcess | None = None
         self._key: tuple[str, ...] = ()
         self._serving: Serving | None = None
+        self._answered: set[Target] = set()
 
     async def get(self, point: PointSettings, profile: Path | None) -> Serving:
         """A ready, idle server for this point, its report reset.
@@ -72,7 +74,7 @@ class ServerPool:
         """
         if point.system.backend == "server":
             self.close()
-            return await _external(point, self._cores)
+            return await self._external(point)
         if point.system.backend in RIVALS:
             return await self._rival(point)
         cores = self._cores.spread(engine_processes(point))
@@ -131,6 +133,19 @@ class ServerPool:
             if ended_well and self._serving is not None and self._serving.log is not None:
                 self._serving.log.unlink(missing_ok=True)
         self._process, self._serving, self._key = None, None, ()
+
+    async def _external(self, point: PointSettings) -> Serving:
+        if point.system.base_url is None:
+            raise NotRunError(str(point.system.without_url))
+        target = external_target(point.system, point.model.checkpoint)
+        try:
+            await require_token(target)
+        except SettingsError as error:
+            if target in self._answered:
+                raise ServerFailedError(f"it answered before: {error}") from error
+            raise
+        self._answered.add(target)
+        return Serving(target, (), None, cores=self._cores)
 
     async def _rival(self, point: PointSettings) -> Serving:
         """A kept rival is at rest once it gives a token to one more request, which comes last in its queue."""
@@ -224,25 +239,6 @@ class ServerPool:
             if asyncio.get_running_loop().time() > deadline:
                 return state
             await asyncio.sleep(0.05)
-
-
-async def _external(point: PointSettings, cores: Cores) -> Serving:
-    system = point.system
-    if system.base_url is None:
-        raise NotRunError(str(system.without_url))
-    key = None
-    if system.api_key_env is not None:
-        key = os.environ.get(system.api_key_env)
-        if not key:
-            raise SettingsError(f"system.api_key_env names {system.api_key_env}, which is not set")
-    try:
-        target = Target(
-            system.base_url, system.served_model or point.model.checkpoint, key, SLOStyle(system.slo_fields)
-        )
-    except ValueError as error:
-        raise SettingsError(f"system.base_url: {error}") from error
-    await wait_until_ready(target, 30.0, prompt=range(16, 32))
-    return Serving(target, (), None, cores=cores)
 
 
 async def _json(target: Target, method: str, path: str) -> dict[str, Any]:
