@@ -66,6 +66,31 @@ def test_an_external_server_is_measured_without_a_profile(tmp_path: Path) -> Non
     assert not (tmp_path / "outputs" / "profiles").exists()
 
 
+def test_a_name_it_does_not_serve_ends_with_a_sentence_and_2(tmp_path: Path) -> None:
+    status, err, rows = played(after(0.0), tmp_path, "system.served_model=mine")
+    assert (status, rows) == (2, []), err
+    assert f"serves model {MODEL!r}; asked for 'mine'" in err.splitlines()[-1]
+
+
+def test_a_server_that_goes_during_a_search_is_no_mistake(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{i},320,1\n" for i in range(4)))
+    probes = 0
+
+    def gone(seen: Seen) -> Script:
+        nonlocal probes
+        probes += seen.headers["x-request-id"] == "readiness"
+        return after(0.0)(seen) if probes < 2 else refused(500)
+
+    async def whole() -> tuple[int, str]:
+        async with GoldenServer(gone) as server:
+            return await ended(start(tmp_path, *search_of(server, trace, "search.start=4")))
+
+    status, err = asyncio.run(whole())
+    assert status == 1, err
+    assert "FAILED: it answered before: " in err
+
+
 def test_c25_a_server_that_fails_every_request_is_a_clear_failure(tmp_path: Path) -> None:
     # The first answer, to the readiness probe, is a token; all the others are errors.
     answers = iter([after(0.001)])
