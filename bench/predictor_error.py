@@ -7,6 +7,7 @@ predicted over measured less 1, and the 50th and 95th percentile of its absolute
 """
 
 import argparse
+import shlex
 import statistics
 import sys
 import time
@@ -38,6 +39,8 @@ from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.program import plan_program
 from engine.torch_backend.sampling import SamplingSettings
 from engine.torch_backend.task_state import build_state
+from harness.experiments.provenance import provenance
+from harness.experiments.run_list import add_table_run
 from harness.measurement.table_file import Row, merge_rows
 from workloads.length_scale import effective_tokens
 from workloads.settings import WorkloadSettings
@@ -86,6 +89,9 @@ def main() -> int:
         | row
         for row in error_rows(measured, predictors)
     ]
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    origin = provenance({}, again=shlex.join(["python", "-m", "bench.predictor_error", *sys.argv[1:]]))
+    add_table_run(given.out, [row["point"] for row in rows], origin)
     merge_rows(given.out, rows, COLUMNS)
     for row in rows:
         print(", ".join(f"{key} {value}" for key, value in row.items() if key != "point"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.experiments.kept_tries import try_of
+from harness.experiments.run_list import SUFFIX, read_run_list, run_of, runs_beside
 from harness.experiments.simulated_origin import again
 from harness.experiments.simulated_store import POINTS, read_runs, read_simulated
 from harness.measurement.store import PROVENANCE, SETTINGS, PointState, StoreError, point_state
@@ -20,11 +21,12 @@ class UnknownPointError(ValueError):
 
 
 def find_point(results: Path, name: str) -> Path:
-    """The folder of the point with this id or unambiguous beginning; a simulated point has a place in its experiment's
-    folder only. Raises UnknownPointError."""
+    """The folder of the point with this id or unambiguous beginning. A simulated point has a place in its experiment's
+    folder only, a row of a table without raw facts in the table. Raises UnknownPointError."""
     raw = results / "raw"
     places = sorted(p for p in raw.glob("*/*") if p.is_dir() and not p.name.startswith("."))
     places += [folder.parent / point for folder in sorted(raw.glob(f"*/{POINTS}")) for point in _simulated(folder)]
+    places += [table / point for table in _tables_with_runs(results) for point in _points_of_table(table)]
     exact = [place for place in places if place.name == name]
     places = [place for place in places if try_of(place) is None]
     found = exact or [place for place in places if place.name.startswith(name)]
@@ -46,12 +48,13 @@ def find_point(results: Path, name: str) -> Path:
 
 def describe(folder: Path, results: Path) -> str:
     """Everything known of a point, for a person. folder: as `find_point` gives it."""
+    if folder.parent.is_file():
+        return _describe_row(folder.parent, folder.name)
     if not folder.is_dir():
         return _describe_simulated(folder, results)
     provenance = _json(folder / PROVENANCE)
     settings = _json(folder / SETTINGS)
-    code, machine = provenance.get("code", {}), provenance.get("machine", {})
-    changed = {True: " with uncommitted changes", False: ""}.get(code.get("dirty"), "")
+    machine = provenance.get("machine", {})
     state, earlier = point_state(folder), try_of(folder) is not None
     table = f"{folder.parent.name}_not_valid" if earlier else folder.parent.name
     lines = [
@@ -59,8 +62,7 @@ def describe(folder: Path, results: Path) -> str:
         + ("" if state is PointState.FINISHED or _is_study(folder) else f" ({state.value})")
         + " (a try of a search, measured again)" * earlier,
         f"experiment {folder.parent.name}",
-        f"commit     {code.get('commit')}{changed}",
-        f"measured   {provenance.get('measured_at')} by: {' '.join(map(str, provenance.get('command', [])))}",
+        *_run_lines(provenance, "measured"),
         f"device     {provenance.get('device')}; {machine.get('cores')} cores of {machine.get('cpu')}",
         f"versions   {', '.join(f'{k} {v}' for k, v in provenance.get('versions', {}).items())}",
         f"seed       {provenance.get('seed')}",
@@ -76,21 +78,58 @@ def describe(folder: Path, results: Path) -> str:
     return "\n".join(lines)
 
 
+def _describe_row(table: Path, point: str) -> str:
+    """Of a row computed from what is committed, or measured, and kept in its table only."""
+    try:
+        origin = run_of(read_run_list(runs_beside(table)), point)
+    except StoreError as error:
+        return f"point      {point}: {error}"
+    lines = [
+        f"point      {point}",
+        f"table      {table}",
+        *_run_lines(origin, "made"),
+        f"again      {origin.get('again')}",
+        f"versions   {', '.join(f'{k} {v}' for k, v in origin.get('versions', {}).items())}",
+        "",
+        "row",
+        *_row(table, point),
+    ]
+    return "\n".join(lines)
+
+
+def _run_lines(origin: Mapping[str, Any], done: str) -> list[str]:
+    code = origin.get("code", {})
+    changed = {True: " with uncommitted changes", False: ""}.get(code.get("dirty"), "")
+    return [
+        f"commit     {code.get('commit')}{changed}",
+        f"{done:<10} {origin.get('measured_at')} by: {' '.join(map(str, origin.get('command', [])))}",
+    ]
+
+
+def _tables_with_runs(results: Path) -> list[Path]:
+    runs = sorted((results / "tables").glob(f"*{SUFFIX}"))
+    return [table_path(path.parent, path.name.removesuffix(SUFFIX)) for path in runs]
+
+
+def _points_of_table(table: Path) -> list[str]:
+    """Ids; none of a table that cannot be read."""
+    try:
+        return [row["point"] for row in read_table(table) if "point" in row]
+    except TableError:
+        return []
+
+
 def _describe_simulated(place: Path, results: Path) -> str:
     try:
         point = read_simulated(place.parent)[place.name]
         runs = read_runs(place.parent)
     except (StoreError, KeyError) as error:
         return f"point      {place.name}: {error}"
-    run = next((run for run in runs if place.name in run["points"]), {})
-    origin: Mapping[str, Any] = run.get("origin", {})
-    code = origin.get("code", {})
-    changed = {True: " with uncommitted changes", False: ""}.get(code.get("dirty"), "")
+    origin = run_of(runs, place.name)
     lines = [
         f"point      {place.name}",
         f"experiment {place.parent.name}",
-        f"commit     {code.get('commit')}{changed}",
-        f"simulated  {origin.get('measured_at')} by: {' '.join(map(str, origin.get('command', [])))}",
+        *_run_lines(origin, "simulated"),
         f"again      {again(origin, place.parent.name, place.name, results)}",
         f"device     {point.row.get('device')}, simulated",
         f"versions   {', '.join(f'{k} {v}' for k, v in origin.get('versions', {}).items())}",

@@ -2,7 +2,8 @@
 
 Writes results/tables/predictor_fit.csv: a system's TTFT predictor, fitted as a simulation of it would be, against the
 times its device then takes, over prompt lengths. Lengths it was fitted to and lengths between them are told apart.
-Rows of the same model, device and predictor are replaced. Exit status 2 for a mistake in the settings.
+Rows of the same model, device and predictor are replaced; predictor_fit_runs.json says which run made which rows.
+Exit status 2 for a mistake in the settings.
 """
 
 import itertools
@@ -37,11 +38,20 @@ def main() -> int:
 
 def write_fit(job: "Job") -> int:
     """Add the rows of one composition to the table. Raises SettingsError."""
+    import shlex
+
     from harness.assembly.point import read_point
+    from harness.experiments.run_list import add_table_run
+    from harness.experiments.simulated_origin import simulation_origin
     from harness.measurement.table_file import merge_rows
 
     rows = fit_rows(read_point(job.config))
     path = Path(str(job.config["output"]["results"])) / "tables" / "predictor_fit.csv"
+    origin = simulation_origin(job.overrides)
+    origin["again"] = shlex.join(["python", "-m", "harness.experiments.predictor_fit", *origin["typed"]])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The run first: a row without it could not be walked back.
+    add_table_run(path, [str(row["point"]) for row in rows], origin)
     merge_rows(path, rows, COLUMNS)
     print(f"{len(rows)} lengths in {path}")
     return 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.experiments.locks import locked
+from harness.experiments.run_list import read_run_list, write_run_list
 from harness.measurement.store import StoreError
 from harness.measurement.table_file import write_whole
 
@@ -62,34 +63,11 @@ def add_simulated(folder: Path, points: Mapping[str, SimulatedPoint], origin: Ma
             json.dumps({"row": one.row, "settings": one.settings}, sort_keys=True, allow_nan=False)
             for _, one in sorted(kept.items())
         )
-        runs = [_without(run, points) for run in read_runs(folder) if run.get("origin") != origin]
-        mine = sorted(set(_points_of(read_runs(folder), origin)) | set(points))
-        runs = [run for run in runs if run["points"]] + [{"origin": dict(origin), "points": mine}]
         # The runs first: a point without its run could not be walked back.
-        write_whole(folder / RUNS, (json.dumps({"runs": runs}, indent=1, sort_keys=True) + "\n").encode())
+        write_run_list(folder / RUNS, points, origin)
         write_whole(folder / POINTS, gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
 
 
 def read_runs(folder: Path) -> list[dict[str, Any]]:
-    """Each with `origin` (a provenance) and `points` (ids); empty where there are none.
-
-    Raises StoreError for a file that is damaged: its points could not be walked back.
-    """
-    path = folder / RUNS
-    if not path.is_file():
-        return []
-    try:
-        runs = json.loads(path.read_bytes())["runs"]
-        if not all(isinstance(run["points"], list) and isinstance(run["origin"], dict) for run in runs):
-            raise ValueError("a run lacks its points or its origin")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged ({error}): put it back, or remove it with its points") from error
-    return list(runs)
-
-
-def _without(run: dict[str, Any], points: Mapping[str, SimulatedPoint]) -> dict[str, Any]:
-    return {**run, "points": [point for point in run["points"] if point not in points]}
-
-
-def _points_of(runs: list[dict[str, Any]], origin: Mapping[str, Any]) -> list[str]:
-    return [point for run in runs if run.get("origin") == origin for point in run["points"]]
+    """Which run made which points, as of `read_run_list`. Raises StoreError."""
+    return read_run_list(folder / RUNS)

@@ -1,10 +1,14 @@
 """The trace's pieces of work, and the errors of predictors over them."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from bench.predictor_error import error_rows
+from bench.predictor_error import PROFILE, error_rows, main
 from bench.trace_work import Piece, pieces_of
 from engine.core.batch import Work
+from harness.experiments.point_origin import describe, find_point
 
 
 class PerToken:
@@ -46,3 +50,13 @@ def test_errors_are_relative_and_a_rest_is_priced_as_the_scheduler_does() -> Non
     assert whole["absolute_error_p50"] == pytest.approx(0.225)
     assert whole["absolute_error_p95"] == pytest.approx(0.2475)
     assert (rest["work"], rest["median_error"]) == ("rest", pytest.approx(-0.2))
+
+
+def test_show_walks_a_row_back_to_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    against = PROFILE.with_name("cpu_demo_operators.json")
+    table = tmp_path / "tables" / "predictor_error.csv"
+    monkeypatch.setattr(sys, "argv", ["predictor_error.py", "--against", str(against), "--out", str(table)])
+    assert main() == 0
+    told = describe(find_point(tmp_path, "cpu_demo-cpu_demo.json-cpu_demo_operators.json-chunk-polynomial"), tmp_path)
+    assert f"again      python -m bench.predictor_error --against {against} --out {table}\n" in told
+    assert "  pieces = 14" in told

@@ -1,5 +1,6 @@
 """The command that holds a predictor against its device."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from engine.scheduling.predictors.polynomial import PrefillSample
 from harness.assembly.reading import SettingsError
 from harness.experiments.compose import outside_hydra
+from harness.experiments.point_origin import UnknownPointError, describe, find_point
 from harness.experiments.predictor_fit import between, write_fit
+from harness.experiments.run_list import read_run_list
 from harness.measurement.table_file import read_table
 
 
@@ -43,6 +46,27 @@ def test_a_length_without_operator_times_has_no_prediction(tmp_path: Path) -> No
     assert (rows[4]["predicted_s"], rows[4]["relative_error"]) == ("", "")
     assert float(rows[4]["true_s"]) > 0
     assert float(rows[512]["predicted_s"]) > 0
+
+
+def test_show_walks_a_row_back_to_its_run(tmp_path: Path) -> None:
+    fitted(tmp_path, "llama3_8b", "device=a800_clean")
+    fitted(tmp_path, "llama3_8b", "device=a800_release")
+    told = describe(find_point(tmp_path, "llama3_8b-a800_clean-polynomial-00000-04029"), tmp_path)
+    assert "again      python -m harness.experiments.predictor_fit model=llama3_8b device=a800_clean\n" in told
+    assert re.search(r"^commit     [0-9a-f]{40}", told, re.MULTILINE)
+    assert "  true_s = " in told
+    with pytest.raises(UnknownPointError, match="is the beginning of"):
+        find_point(tmp_path, "llama3_8b-a800_clean")
+    with pytest.raises(UnknownPointError, match="near it: llama3_8b-a800_clean"):
+        find_point(tmp_path, "llama3_8b-a800_klean-polynomial-00000-04029")
+
+
+def test_rows_made_again_belong_to_the_last_run(tmp_path: Path) -> None:
+    fitted(tmp_path, "llama3_8b", "device=a800_clean")
+    fitted(tmp_path, "llama3_8b", "device=a800_clean", "system.predictor=polynomial")
+    runs = read_run_list(tmp_path / "tables" / "predictor_fit_runs.json")
+    assert [len(run["points"]) for run in runs] == [98]
+    assert runs[0]["origin"]["again"].endswith("system.predictor=polynomial")
 
 
 def test_a_device_that_is_real_is_a_mistake(tmp_path: Path) -> None:
