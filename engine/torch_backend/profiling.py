@@ -245,6 +245,7 @@ def profile_of(
             "dtype": str(model.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
+            "attention": model.attention_kernel.name,
             "rounds": rounds,
             **({} if peers is None else {"tensor_parallel": peers.ranks}),
             "prefill": measure_prefills(bench, max_tokens, rounds, asked),

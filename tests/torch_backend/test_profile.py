@@ -10,7 +10,7 @@ def test_the_file_holds_prefills_and_operators_up_to_the_length_asked(tmp_path: 
     out = tmp_path / "profiles" / "tiny.json"
     assert profile.main(["--model", "cpu_tiny", "--out", str(out), "--max-tokens", "320", "--rounds", "1"]) == 0
     content = json.loads(out.read_text())
-    assert {"model", "device", "threads", "torch", "prefill", "operators"} <= content.keys()
+    assert {"model", "device", "threads", "torch", "attention", "prefill", "operators"} <= content.keys()
     assert (content["model"], content["threads"]) == ("cpu_tiny", 1)
     lengths = [(entry["new_tokens"], entry["context_tokens"]) for entry in content["prefill"]]
     assert lengths == [(n, 0) for n in profiling.LENGTHS if n <= 320] + [(64, 256), (128, 128)]
