@@ -1,6 +1,7 @@
 """What a search and a max goodput table say, in sentences for the person who asked for it."""
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -91,4 +92,14 @@ def _barrier(row: Mapping[str, str], not_valid: Rows) -> str:
 def _rate(row: Mapping[str, str], name: str) -> str:
     word, scale = WORDS[row[f"{name}_bound"]], float(row[f"{name}_rate_scale"])
     rps = row[f"{name}_rps"]
-    return f"{word}rate_scale {scale:.3g}" + (f" = {float(rps):.3g} requests/s" if rps else "")
+    text = f"{word}rate_scale {scale:.3g}{_interval(row, name)}"
+    return text + (f" = {float(rps):.3g} requests/s" if rps else "")
+
+
+def _interval(row: Mapping[str, str], name: str) -> str:
+    """From resampling the seeds; "" where there is one seed, a dash where an end is not known."""
+    ends = [row.get(f"{name}_{end}_rate_scale", "") for end in ("low", "high")]
+    if not any(ends):
+        return ""
+    low, high = (f"{float(end):.3g}" if end and 0 < float(end) < math.inf else "–" for end in ends)
+    return f" [{low}, {high}]"

@@ -16,7 +16,7 @@ ROW = {
 def said(tmp_path: Path, **changes: str) -> list[str]:
     table = tmp_path / "table.csv"
     with table.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(ROW))
+        writer = csv.DictWriter(file, list({**ROW, **changes}))
         writer.writeheader()
         writer.writerow({**ROW, **changes})
     return goodput_sentences(table, tmp_path / "not_valid.csv")
@@ -27,6 +27,11 @@ def test_both_rates_and_the_class_are_named(tmp_path: Path) -> None:
         "External server: max goodput rate_scale 2.13 = 4.26 requests/s; "
         "worst class search (12 requests, too few to rely on): below rate_scale 0.5 = 1 requests/s"
     ]
+
+
+def test_several_seeds_give_an_interval(tmp_path: Path) -> None:
+    (sentence,) = said(tmp_path, max_goodput_low_rate_scale="1.9", max_goodput_high_rate_scale="inf")
+    assert sentence.startswith("External server: max goodput rate_scale 2.13 [1.9, –] = 4.26 requests/s; worst class")
 
 
 def test_a_trace_without_classes_has_no_worst_one(tmp_path: Path) -> None:
