@@ -3,11 +3,8 @@
 import asyncio
 import dataclasses
 import itertools
-import logging
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 from engine.core.batch import Work
 from engine.core.clock import NS_PER_S
@@ -23,13 +20,12 @@ from engine.serving.api_error import ApiError
 from engine.serving.engine_process import EngineError, EngineProcess, Phase
 from engine.serving.engine_state import EngineDescription, FrontState, LiveState, Snapshot
 from engine.serving.generation import Generation
+from engine.serving.handed_over import HandedOver
 from engine.serving.kept_instance import KeptInstance
-from engine.serving.kv_files import KVFolder, default_folder
 from engine.serving.proxied_request import ProxiedRequest
 from engine.serving.proxy_settings import ProxySettings
-from engine.serving.settings import EngineSettings, SettingsError
+from engine.serving.settings import EngineSettings
 
-LOG = logging.getLogger(__name__)
 RETRY_WAIT_S = 60.0
 """How long a request whose prefill instance died waits for another one, where none is left."""
 
@@ -39,13 +35,11 @@ class ProxyEngine:
 
     def __init__(self, proxy: ProxySettings, settings: EngineSettings, command: Sequence[str]) -> None:
         self._settings = proxy
-        self._folder = KVFolder(Path(settings.hand_over_folder or default_folder()))
+        self._handed_over = HandedOver(settings.hand_over_folder)
         self._queues = PrefillQueues(ROUTERS[proxy.routing]())
         self._open: dict[str, ProxiedRequest] = {}
-        self._tickets: set[str] = set()
         self._placed: dict[str, asyncio.Future[int]] = {}
         self._changed = asyncio.Event()
-        self._background: set[asyncio.Future[object]] = set()
         self._room = DecodeRoom(())
         self._block_tokens = settings.block_tokens
         self._predictor: GuardedPredictor | None = None
@@ -59,12 +53,7 @@ class ProxyEngine:
     @classmethod
     async def launch(cls, proxy: ProxySettings, settings: EngineSettings, command: Sequence[str]) -> "ProxyEngine":
         """Start all instances. Raises SettingsError for a folder that cannot be used."""
-        folder = KVFolder(Path(settings.hand_over_folder or default_folder()))
-        try:
-            for name in folder.sweep(os.getpid()):
-                LOG.info("removed %s, which a dead process had left", name)
-        except OSError as error:
-            raise SettingsError(f"--hand-over-folder {folder.path}: cannot be used ({error.strerror})") from error
+        HandedOver(settings.hand_over_folder).remove_old()
         return cls(proxy, settings, command)
 
     def _start(
@@ -78,10 +67,10 @@ class ProxyEngine:
                 settings,
                 cuda_device=settings.cuda_device + place,
                 engine_cpu=None if settings.engine_cpu is None else settings.engine_cpu + place,
-                hand_over_folder=str(self._folder.path),
+                hand_over_folder=self._handed_over.folder,
                 decision_log=f"{settings.decision_log}.{name}" if settings.decision_log else "",
             )
-            instances.append(KeptInstance(name, own, command, self._on_change, self._free))
+            instances.append(KeptInstance(name, own, command, self._on_change, self._handed_over.free))
         return tuple(instances)
 
     # What the HTTP application asks (`engine.serving.served_engine.ServedEngine`).
@@ -149,8 +138,7 @@ class ProxyEngine:
         for request_id in list(self._open):
             self.close(request_id)
         await asyncio.gather(*(instance.stop() for instance in (*self._prefill, *self._decode)))
-        await asyncio.gather(*self._background, return_exceptions=True)
-        self._folder.sweep(os.getpid())
+        await self._handed_over.close()
         return 0
 
     # What requests ask (`engine.serving.proxied_request.Dispatcher`).
@@ -183,13 +171,11 @@ class ProxyEngine:
 
     def sent(self, ticket: str) -> None:
         """It outlives the instance that sent it."""
-        self._tickets.add(ticket)
+        self._handed_over.sent(ticket)
 
     def received(self, ticket: str) -> None:
         """Freed once, however often it is told."""
-        if ticket in self._tickets:
-            self._tickets.discard(ticket)
-            self._free(ticket)
+        self._handed_over.received(ticket)
 
     def over(self, request_id: str) -> None:
         """Its room is free, and others may have it."""
@@ -222,7 +208,7 @@ class ProxyEngine:
         """An instance has become ready, or has ended."""
         self._changed.set()
         self._changed = asyncio.Event()
-        self._later(lambda: self._folder.sweep(os.getpid(), frozenset(self._tickets)))
+        self._handed_over.sweep()
         for instances in (self._prefill, self._decode) if self.phase is Phase.READY else ():
             if all(instance.given_up for instance in instances):
                 self._fail("; ".join(instance.given_up for instance in instances))
@@ -235,15 +221,6 @@ class ProxyEngine:
         for request in self._open.values():
             request.fail(ApiError(500, f"the engine failed: {reason}"))
         self.ended.set()
-
-    def _free(self, ticket: str) -> None:
-        self._later(lambda: self._folder.unlink(ticket))
-
-    def _later(self, work: Callable[[], object]) -> None:
-        """On another thread: giving gigabytes back takes long enough to hold up every stream."""
-        future = asyncio.get_running_loop().run_in_executor(None, work)
-        self._background.add(future)
-        future.add_done_callback(self._background.discard)
 
 
 def _usable(instances: Iterable[KeptInstance]) -> list[int]:
