@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from engine.model.catalogue import load_shape
 from engine.serving.settings import flags, parse_command_line
+from engine.torch_backend.models.shard import Shard
 from engine.torch_backend.rank_link import device_of
 from harness.assembly.effective import engine_processes, engine_settings
 from harness.assembly.point import read_point
@@ -65,3 +67,12 @@ def test_a_profile_of_another_split_is_refused() -> None:
     point = composed("model.tensor_parallel=2", "device=cpu", "system=flowprefill")
     with pytest.raises(SettingsError, match=r"p.json was measured with tensor_parallel=4, model.tensor_parallel is 2"):
         require_ranks(Profile(Path("p.json"), content, ""), point)
+
+
+@pytest.mark.parametrize(("model", "ranks"), [("qwen2_5_14b", 2), ("llama3_70b", 4), ("qwen3_30b_a3b", 2)])
+def test_the_paper_s_split_models_can_be_measured_on_gpus(model: str, ranks: int) -> None:
+    point = composed(f"model={model}", "device=cuda", "model.kv_tokens=100000", "system=flowprefill")
+    settings, _ = parse_command_line(flags(engine_settings(point, "profile.json", None)))
+    assert (settings.tensor_parallel, settings.dtype, settings.dummy_weights) == (ranks, "bfloat16", True)
+    parts = [Shard(rank, ranks).shape(load_shape(settings.model)) for rank in range(ranks)]
+    assert sum(part.heads for part in parts) == load_shape(settings.model).heads
