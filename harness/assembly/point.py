@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from engine.scheduling.routing.catalogue import ROUTERS
 from engine.serving.catalogue import BATCHINGS, POLICIES, PREDICTORS
@@ -81,7 +80,7 @@ def check_system(system: SystemSettings) -> None:
             where = "a server that runs already (system=external)" if engine else "an engine started here"
             raise SettingsError(f"system.{name} belongs to {where}, not to system={system.name}")
     check_rival_only(system)
-    if system.base_url is not None and "@" in urlsplit(system.base_url).netloc:
+    if system.base_url is not None and "@" in system.base_url.partition("://")[2].partition("/")[0]:
         raise SettingsError(
             "system.base_url holds a name or a password, which would be kept with every result: name the environment"
             " variable that holds the key in system.api_key_env"

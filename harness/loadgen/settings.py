@@ -4,6 +4,8 @@ import collections.abc as c
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from yarl import URL
+
 OWN_FIELDS = frozenset({"model", "prompt", "max_tokens", "stream", "stream_options", "ignore_eos"})
 """Request fields the client sets from the plan and its settings; extra fields may not replace them."""
 
@@ -42,6 +44,13 @@ class Target:
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"target base_url must start with http:// or https://, got {self.base_url!r}")
+        try:
+            address = URL(self.base_url)
+            (address.host or "").encode("idna")  # what a name server can be asked for
+        except ValueError as error:
+            raise ValueError(f"target base_url {self.base_url!r} is no address: {error}") from error
+        if not address.host or address.query_string or address.fragment:
+            raise ValueError(f"target base_url must have a host and nothing behind its path, got {self.base_url!r}")
         object.__setattr__(self, "slo_style", SLOStyle(self.slo_style))
 
     def url(self, path: str) -> str:

@@ -108,6 +108,23 @@ def test_an_address_without_a_scheme() -> None:
         external_target(system(base_url="localhost:1"), MODEL)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://",
+        "http://[::1",
+        "http://127.0.0.1:99999",
+        "http://h:port",
+        "http://h?a=1",
+        "http://h#a",
+        f"http://{'a' * 99}",
+    ],
+)
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(SettingsError, match=r"^system\.base_url: target base_url .*http://"):
+        external_target(system(base_url=address), MODEL)
+
+
 def test_a_web_page() -> None:
     said = told(lambda _: whole("text/html", b"<html>welcome</html>"))
     assert said.startswith("system.base_url: ")
