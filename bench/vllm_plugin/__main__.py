@@ -21,7 +21,7 @@ from pathlib import Path
 from baselines.servers.environments import NoEnvironmentError
 from baselines.servers.process import ServerProcessError
 from bench.prefill_vs_servers import Plan
-from bench.vllm_plugin.servers import CHUNK, HALF_LAYER, LAYER, NONE, OPERATOR, STOCK, Server, all_servers
+from bench.vllm_plugin.servers import CHUNK, HALF_LAYER, LAYER, NAMES, NONE, OPERATOR, STOCK, Server, all_servers
 from bench.vllm_plugin.table import COLUMNS, Line, mean, mean_of_rounds, ratio
 from bench.vllm_plugin.throughput import in_turns
 from bench.vllm_plugin.waiting import behind, blocking, longest, operator_seconds
@@ -32,6 +32,7 @@ from harness.experiments.machine import pinned, share_cores
 from harness.loadgen.errors import ServerNotReadyError
 from harness.measurement.table_file import write_table
 
+SPEEDS = (NONE, OPERATOR, STOCK)
 FINER = (OPERATOR, HALF_LAYER, LAYER, CHUNK)
 MARGIN = 1.1
 LEAST_KEPT = 0.98
@@ -74,7 +75,7 @@ async def blocked(
 
 async def speeds(servers: Mapping[str, Server], given: argparse.Namespace, lines: list[Line]) -> None:
     """(c)."""
-    asked = {name: servers[name] for name in (NONE, OPERATOR, STOCK)}
+    asked = {name: servers[name] for name in SPEEDS}
     parts = [("prefill", tokens, 1, pairs) for tokens, pairs in zip(given.tokens, given.pairs, strict=True)]
     for what, prompt, output, pairs in [*parts, ("decode", DECODE_PROMPT, DECODE_OUTPUT, given.decode_pairs)]:
         found = await in_turns(asked, prompt, output, pairs)
@@ -115,10 +116,12 @@ async def measure(servers: Mapping[str, Server], given: argparse.Namespace) -> l
 
     await in_turns(servers, given.long, 1, 0)
     await in_turns(servers, given.short, 1, 4)
-    long_s = await waits(servers, given, lines)
-    told = tell(0)
-    await blocked(servers, given, long_s, lines)
-    told = tell(told)
+    told = 0
+    if not given.throughput_only:
+        long_s = await waits(servers, given, lines)
+        told = tell(told)
+        await blocked(servers, given, long_s, lines)
+        told = tell(told)
     await speeds(servers, given, lines)
     tell(told)
     return lines
@@ -138,7 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="bench-") as logs, contextlib.ExitStack() as held:
         plan = Plan(given.folder, context_tokens, max(given.long, *given.tokens), 1, cores, Path(logs))
         try:
-            servers = held.enter_context(all_servers(plan, given.chunk_step_tokens))
+            servers = held.enter_context(
+                all_servers(plan, given.chunk_step_tokens, SPEEDS if given.throughput_only else NAMES)
+            )
             held.enter_context(pinned(cores.others))
             lines = asyncio.run(measure(servers, given))
         except (NoEnvironmentError, ServerProcessError, ServerNotReadyError, ValueError, OSError) as error:
@@ -169,6 +174,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 8192], help="prompts of (c)")
     parser.add_argument("--pairs", type=int, nargs="+", default=[60, 30, 12], help="of each of them")
     parser.add_argument("--decode-pairs", type=int, default=20)
+    parser.add_argument("--throughput-only", action="store_true", help="(c) without the rest")
     return parser
 
 

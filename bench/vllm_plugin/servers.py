@@ -72,11 +72,11 @@ def server(
 
 
 @contextlib.contextmanager
-def all_servers(plan: Plan, chunk_step_tokens: int) -> Iterator[dict[str, Server]]:
-    """Every one of NAMES, alive side by side; only one is asked at a time."""
+def all_servers(plan: Plan, chunk_step_tokens: int, names: Sequence[str] = NAMES) -> Iterator[dict[str, Server]]:
+    """Those of some names, alive side by side; only one is asked at a time."""
     with contextlib.ExitStack() as held:
         servers = {}
-        for name in NAMES:
+        for name in names:
             log = plan.logs / name / LOG
             log.parent.mkdir()
             flags = () if name == STOCK else plugin_flags(name, log)

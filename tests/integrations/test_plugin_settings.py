@@ -1,10 +1,11 @@
 """Settings, refusals and boundaries of the vLLM plugin: nothing here needs vLLM."""
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from vllm_flowprefill.boundaries import boundaries
+from vllm_flowprefill.boundaries import OPERATORS, Hooks, boundaries
 from vllm_flowprefill.private_names import missing
 from vllm_flowprefill.settings import SettingError, Settings, read_settings
 from vllm_flowprefill.unsupported import refuse_unsupported
@@ -118,3 +119,46 @@ def test_a_missing_private_attribute_is_told_by_its_name() -> None:
     assert {"EngineCoreProc.step_fn", "Scheduler.prev_step_scheduled_req_ids"} <= names
     assert "UniProcExecutor.driver_worker.worker.model_runner" in names
     assert "EngineCoreProc.scheduler" not in names
+
+
+class Module:
+    """As torch's, as far as hooks go."""
+
+    def __init__(self) -> None:
+        self.hooks: list[Callable[..., None]] = []
+
+    def register_forward_hook(self, call: Callable[..., None]) -> "Handle":
+        self.hooks.append(call)
+        return Handle(self, call)
+
+
+class Handle:
+    def __init__(self, module: Module, call: Callable[..., None]) -> None:
+        self.remove = lambda: module.hooks.remove(call)
+
+
+class Model(Module):
+    def __init__(self) -> None:
+        self.parts = {f"layers.{n}.{operator}": Module() for n in range(2) for operator in OPERATORS}
+
+    def named_modules(self) -> Iterator[tuple[str, Module]]:
+        yield from self.parts.items()
+
+
+def test_hooks_are_there_only_while_armed() -> None:
+    model, called = Model(), list[str]()
+    hooks = Hooks(model, "half_layer", called.append)
+
+    def run() -> list[str]:
+        called.clear()
+        for module in model.parts.values():
+            for call in module.hooks:
+                call(module, (), None)
+        return called.copy()
+
+    assert (len(hooks), run()) == (4, [])
+    hooks.arm(True)
+    hooks.arm(True)
+    assert run() == ["L0.o_proj", "L0.down_proj", "L1.o_proj", "L1.down_proj"]
+    hooks.arm(False)
+    assert run() == []

@@ -41,13 +41,31 @@ def boundaries(names: Iterator[str], granularity: Granularity) -> list[tuple[str
     ]
 
 
-def hook(model: Any, granularity: Granularity, at_boundary: Callable[[str], None]) -> int:
-    """Call `at_boundary(label)` after each module with a boundary; how many there are. model: a torch module."""
-    modules = dict(model.named_modules())
-    found = boundaries(iter(modules), granularity)
-    for name, label in found:
-        modules[name].register_forward_hook(_calls(at_boundary, label))
-    return len(found)
+class Hooks:
+    """Calls `at_boundary(label)` after each module with a boundary, while armed.
+
+    A module with a hook is called by torch's slow path: in decode steps, which nothing preempts, that would be felt.
+    model: a torch module. Raises SettingError as `boundaries`.
+    """
+
+    def __init__(self, model: Any, granularity: Granularity, at_boundary: Callable[[str], None]) -> None:
+        modules = dict(model.named_modules())
+        self._hooks = [
+            (modules[name], _calls(at_boundary, label)) for name, label in boundaries(iter(modules), granularity)
+        ]
+        self._handles: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._hooks)
+
+    def arm(self, wanted: bool) -> None:
+        """From now on they are called, or not."""
+        if wanted and not self._handles:
+            self._handles = [module.register_forward_hook(call) for module, call in self._hooks]
+        elif not wanted and self._handles:
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
 
 
 def _calls(at_boundary: Callable[[str], None], label: str) -> Callable[..., None]:

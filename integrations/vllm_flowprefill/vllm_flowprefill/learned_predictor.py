@@ -15,10 +15,14 @@ class LearnedPredictor:
     def __init__(self) -> None:
         self._samples: dict[tuple[int, int], list[PrefillSample]] = {}
         self._fitted: PolynomialPredictor | None = None
+        self._stale = False
         self._seen = 0
 
     def estimate_ns(self, work: Work) -> int:
-        """By the latest fit."""
+        """By the latest fit, made when it is first asked for: a server with nothing to order never pays for one."""
+        if self._stale:
+            self._stale = False
+            self._fitted = fit([sample for of_size in self._samples.values() for sample in of_size])
         return 0 if self._fitted is None else self._fitted.estimate_ns(work)
 
     def observe(self, work: Work, executed_ns: int) -> None:
@@ -30,6 +34,5 @@ class LearnedPredictor:
         kept.append(PrefillSample(new, context, executed_ns / NS_PER_S))
         del kept[:-KEPT_PER_SIZE]
         self._seen += 1
-        samples = [sample for of_size in self._samples.values() for sample in of_size]
-        if len(samples) >= FEWEST and (self._seen < 32 or self._seen % 8 == 0):
-            self._fitted = fit(samples)
+        if sum(map(len, self._samples.values())) >= FEWEST and (self._seen < 32 or self._seen % 8 == 0):
+            self._stale = True

@@ -13,7 +13,7 @@ from vllm.forward_context import override_forward_context
 from vllm.v1.engine import EngineCoreRequestType
 from vllm.v1.request import Request, RequestStatus
 
-from vllm_flowprefill.boundaries import hook
+from vllm_flowprefill.boundaries import Hooks
 from vllm_flowprefill.nesting_log import Preemption
 from vllm_flowprefill.private_names import require
 from vllm_flowprefill.runners import another_runner, empty
@@ -38,10 +38,11 @@ def attach(core: Any, settings: Settings) -> "Nesting":
             )
         require(core)
         nesting = Nesting(core, settings)
-        found = hook(nesting.runners[0].model, settings.granularity, nesting.at_boundary)
+        hooks = Hooks(nesting.runners[0].model, settings.granularity, nesting.at_boundary)
     except SettingError as error:
         raise SystemExit(str(error)) from None
-    logger.info("flowprefill: %s, %d boundaries, depth up to %d", settings.granularity, found, settings.max_depth)
+    nesting.listen(hooks)
+    logger.info("flowprefill: %s, %d boundaries, depth up to %d", settings.granularity, len(hooks), settings.max_depth)
     return nesting
 
 
@@ -74,6 +75,10 @@ class Nesting:
         self._stock_aborts: Callable[[], None] = core._process_aborts_queue
         core.step_fn = self._step
         core._process_aborts_queue = self._process_aborts
+
+    def listen(self, hooks: Hooks) -> None:
+        """Have the hooks armed in every step that computes a prefill; steps nested in one always do."""
+        self._scheduler.before_step = lambda prefills: hooks.arm(bool(prefills))
 
     def at_boundary(self, label: str) -> None:
         """Called by the hooks: nest whatever is more urgent than the executing step, one request after the other."""

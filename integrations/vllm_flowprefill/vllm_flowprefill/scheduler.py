@@ -1,6 +1,7 @@
 """vLLM's scheduler with prefills in S-EDF order: granularity `chunk`, and what the nesting granularities stand on."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from vllm_flowprefill.learned_predictor import LearnedPredictor
 from vllm_flowprefill.nesting_log import NestingLog, Preemption
 from vllm_flowprefill.unsupported import settings_or_exit
 
+Prefills = tuple[tuple[Request, int, int], ...]
 READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 """Of a waiting request that could start at once: it waits for no grammar and the like."""
 
@@ -38,6 +40,8 @@ class DeadlineScheduler(Scheduler):
         self.running: list[Request]
         self.executing: list[Executing] = []
         """Steps in execution, the outermost first: more than one where steps are nested."""
+        self.before_step: Callable[[Prefills], None] = _nothing
+        """Called with a step's prefills when it has been scheduled."""
 
     def add_request(self, request: Request) -> None:
         """As ever; the arrival is stamped on our clock now."""
@@ -48,7 +52,12 @@ class DeadlineScheduler(Scheduler):
         """A step of the most urgent work."""
         if self.settings.granularity == "none":
             return super().schedule(throttle_prefills)
-        held = self._arrange()
+        prefills = [request for request in self.running if self.prefilling(request)]
+        if not prefills and not self.waiting:
+            output = super().schedule(throttle_prefills)
+            self._begin(output, ())
+            return output
+        held = self._arrange(prefills)
         before = {request: request.num_computed_tokens for request in self.running}
         waited = set(self.waiting) if held else set()
         output = super().schedule(throttle_prefills)
@@ -62,7 +71,7 @@ class DeadlineScheduler(Scheduler):
             output.preempted_req_ids = (output.preempted_req_ids or set()) | (empty.preempted_req_ids or set())
             held = []
         ahead = tuple(request for request in waited if held and request.request_id in output.num_scheduled_tokens)
-        self._begin(output, before, ahead)
+        self._begin(output, self._prefills_of(output, before), ahead)
         return output
 
     def update_from_output(
@@ -82,9 +91,13 @@ class DeadlineScheduler(Scheduler):
         """Whether a request has no token yet, or lost its KV and begins again."""
         return bool(request.num_computed_tokens < request.num_prompt_tokens)
 
-    def _arrange(self) -> list[Request]:
-        """Order both queues; returns the running prefills that are held back in the coming step."""
-        prefills = [request for request in self.running if self.prefilling(request)]
+    def _arrange(self, prefills: list[Request]) -> list[Request]:
+        """Order both queues; returns the running prefills that are held back in the coming step.
+
+        prefills: those that run.
+        """
+        if not prefills and len(self.waiting) == 1:
+            return []
         running = set(prefills)
         order = self.deadlines.order([*self.waiting, *prefills])
         first_waiting = next((r for r in order if r not in running and r.status in READY), None)
@@ -106,15 +119,20 @@ class DeadlineScheduler(Scheduler):
         free = self.kv_cache_manager.block_pool.get_num_free_blocks()
         return bool(free * self.block_size > request.num_tokens)
 
-    def _begin(self, output: SchedulerOutput, before: dict[Request, int], ahead: tuple[Request, ...]) -> None:
+    def _prefills_of(self, output: SchedulerOutput, before: dict[Request, int]) -> Prefills:
+        """(request, new tokens, tokens before them) of a step. before: computed tokens of those that ran already."""
         prefills = []
         for request_id, new in output.num_scheduled_tokens.items():
             request = self.requests[request_id]
             context = before.get(request, request.num_computed_tokens - new)
             if context < request.num_prompt_tokens:
                 prefills.append((request, new, context))
+        return tuple(prefills)
+
+    def _begin(self, output: SchedulerOutput, prefills: Prefills, ahead: tuple[Request, ...] = ()) -> None:
         if output.total_num_scheduled_tokens > 0:
-            self.executing.append(Executing(tuple(prefills), time.monotonic_ns(), ahead=ahead))
+            self.executing.append(Executing(prefills, time.monotonic_ns(), ahead=ahead))
+            self.before_step(prefills)
 
     def _end(self, output: SchedulerOutput) -> None:
         if output.total_num_scheduled_tokens == 0 or not self.executing:
@@ -132,3 +150,7 @@ class DeadlineScheduler(Scheduler):
             self.log.add(
                 Preemption(request.request_id, self.settings.granularity, "step", 1, asked, step.started_at_ns, now)
             )
+
+
+def _nothing(prefills: Prefills) -> None:
+    pass
