@@ -9,7 +9,6 @@ has the first, all the rest the others.
 
 import argparse
 import asyncio
-import contextlib
 import json
 import sys
 import tempfile
@@ -233,10 +232,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log = Path(folder) / "decisions.jsonl"
         plan = Plan(given.folder, max(1024, 2 * given.tokens), given.tokens, 1, cores, Path(folder))
         try:
-            with contextlib.ExitStack() as held:
-                held.enter_context(pinned(cores.others))
-                with ours(plan, ["--decision-log", str(log)]) as server:
-                    rounds = run_all(given, server, plan, log)
+            with ours(plan, ["--decision-log", str(log)]) as server, pinned(cores.others):
+                rounds = run_all(given, server, plan, log)
             served = read_log(log)
             rows = [each.row(served) for each in rounds]
         except (ServerNotReadyError, ServerProcessError, ValueError, OSError) as error:
