@@ -77,8 +77,8 @@ class Nesting:
         core._process_aborts_queue = self._process_aborts
 
     def listen(self, hooks: Hooks) -> None:
-        """Have the hooks armed in every step that computes a prefill; steps nested in one always do."""
-        self._scheduler.before_step = lambda prefills: hooks.arm(bool(prefills))
+        """Have the hooks armed in every outermost step that computes a prefill, and as long as it lasts."""
+        self._scheduler.before_step = lambda prefills: hooks.arm(bool(prefills) or self._depth > 0)
 
     def at_boundary(self, label: str) -> None:
         """Called by the hooks: nest whatever is more urgent than the executing step, one request after the other."""
