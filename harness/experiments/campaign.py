@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from engine.core.command_line import INTERRUPTED_STATUS, MISTAKE_STATUS
+from engine.core.record import RequestRecord, Status
 from harness.assembly.reading import SettingsError, bounded
 from harness.experiments.locks import HeldElsewhereError, StoppedWaitingError, exclusive, machine_when_free
 from harness.experiments.machine import pinned, share_cores
@@ -242,7 +244,17 @@ def _outcome(measured: Measured) -> str:
     shown = "no request has an SLO" if share is None else f"attainment {share:.1%}"
     if worst is not None and report.worst_class:
         shown += f" (worst class {report.worst_class} {worst:.1%})"
-    return f"{shown}, {len(point.records)} due at {point.facts.rate_rps:.3g}/s, {verdict.value}"
+    due = f"{len(point.records)} due at {point.facts.rate_rps:.3g}/s{not_served(point.records)}"
+    return f"{shown}, {due}, {verdict.value}"
+
+
+def not_served(records: Sequence[RequestRecord]) -> str:
+    """How many requests did not end well, and how most of these ended; "" of none."""
+    causes = Counter(f"{record.status}: {record.reason}" for record in records if record.status is not Status.OK)
+    if not causes:
+        return ""
+    (cause, count), total = causes.most_common(1)[0], causes.total()
+    return f" ({total} not served, {'all' if count == total else count} of them {cause})"
 
 
 def clock_text(seconds: float) -> str:

@@ -191,7 +191,9 @@ def test_c28_half_refused_is_at_most_half_attained(tmp_path: Path) -> None:
     status, err, rows = played(in_turn(after(0.001), lambda _: refused(503)), tmp_path)
     assert status == 0, err
     assert float(rows[0]["attainment"]) <= 0.55
-    assert int(rows[0]["requests_rejected"]) > 0
+    refusals = int(rows[0]["requests_rejected"])
+    assert refusals > 0
+    assert f"({refusals} not served, all of them rejected: HTTP 503: overloaded)" in err
 
 
 @pytest.mark.parametrize("presses", [1, 2])
