@@ -47,7 +47,7 @@ class Runs:
         self._failing = failing or {}
         self._meanwhile = meanwhile or (lambda: None)
 
-    async def __call__(self, ready: Prepared, folder: Path, pool: Any, cores: Any, interrupt: Any) -> Measured:
+    async def __call__(self, ready: Prepared, folder: Path, pool: Any, interrupt: Any) -> Measured:
         rate = ready.settings.load.rate_scale
         self.rates.append(rate)
         self._meanwhile()
