@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from engine.serving import catalogue
 from engine.serving.channel import BlockingChannel
-from engine.serving.cpu_affinity import pin_to_cpu, run_on
+from engine.serving.cpu_affinity import pin_engine, run_on
 from engine.serving.settings import EngineSettings, SettingsError, from_mapping
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def serve_channel(descriptor: int) -> int:
         settings = from_mapping(EngineSettings, json.loads(start[0]["settings"]))
         catalogue.check(settings)
         run_on(start[0].get("cpus", ()))
-        pin_to_cpu(settings.engine_cpu, "--engine-cpu")
+        pin_engine(settings.engine_cpu, settings.tensor_parallel)
         _run(settings, channel, building)
     except SettingsError as error:
         _tell(channel, {"kind": "refused", "reason": str(error)})

@@ -24,6 +24,15 @@ def pin_to_cpu(cpu: int | None, setting: str) -> None:
         os.sched_setaffinity(0, {cpu})
 
 
+def pin_engine(first_cpu: int | None, ranks: int) -> None:
+    """Run this process, an engine's rank 0, on its CPU; the other ranks need the next ones. Raises as `require_cpu`."""
+    if first_cpu is None:
+        return
+    for rank in range(1, ranks):  # once this process is pinned, it sees no other CPU
+        require_cpu(first_cpu + rank, f"--engine-cpu {first_cpu}, rank {rank}")
+    pin_to_cpu(first_cpu, "--engine-cpu")
+
+
 def available_cpus() -> frozenset[int]:
     """The CPUs this thread may run on, and its children with it; empty where the platform cannot say."""
     return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import torch
 
 from engine.model.shape import ModelLoadError
-from engine.serving.cpu_affinity import require_cpu
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.rank_messages import ModelChoice
@@ -46,6 +45,3 @@ def _check(settings: EngineSettings) -> None:
         raise SettingsError("--cuda-device conflicts with --tensor-parallel: ranks take the devices from the first on")
     if settings.hand_over_folder:
         raise SettingsError("--hand-over-folder conflicts with --tensor-parallel: KV is handed over by one rank only")
-    if settings.engine_cpu is not None:
-        for rank in range(1, settings.tensor_parallel):
-            require_cpu(settings.engine_cpu + rank, f"--engine-cpu {settings.engine_cpu}, rank {rank}")

@@ -13,6 +13,7 @@ import torch
 from engine.core.batch import Sequence
 from engine.core.events import Completion
 from engine.serving.channel import BlockingChannel
+from engine.serving.cpu_affinity import pin_engine
 from engine.serving.running_engine import build
 from engine.serving.settings import EngineSettings, SettingsError
 from engine.torch_backend.models.catalogue import load_model
@@ -78,12 +79,16 @@ def test_two_ranks_answer_as_one_does_and_a_killed_one_ends_the_server(deep_mode
         assert not alive(engine)
 
 
+def test_a_rank_s_cpu_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(SettingsError, match="--engine-cpu 99999, rank 1: CPU 100000 is not available"):
+        pin_engine(99_999, 2)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"tensor_parallel": 4}, "model cpu_tiny: kv_heads 2 cannot be split over 4 ranks"),
         ({"tensor_parallel": 2, "hand_over_folder": "kv"}, "--hand-over-folder conflicts with --tensor-parallel"),
-        ({"tensor_parallel": 2, "engine_cpu": 100_000}, "--engine-cpu 100000, rank 1: CPU 100001 is not available"),
     ],
 )
 def test_what_no_group_can_be_is_one_sentence(settings: dict[str, object], words: str) -> None:

@@ -25,6 +25,7 @@ from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.models.shard import Shard
 from engine.torch_backend.other_rank import OtherRank
 from engine.torch_backend.peers import PeersLostError
+from engine.torch_backend.profiling import profile_of
 from engine.torch_backend.program import plan_program
 from engine.torch_backend.rank_link import all_reduce, new_words_file
 from engine.torch_backend.rank_messages import Hello, Join, ModelChoice, Plan
@@ -79,6 +80,15 @@ def free(pair: Pair, *names: str) -> None:
         pair.executor.submit([ReleaseKV(name)])
         assert isinstance(pair.event(), KVReleased)
     pair.executor.check()
+
+
+def test_a_profile_has_times_of_all_ranks_together(pair: Pair) -> None:
+    found = profile_of(pair.model, 48, rounds=1, asked=((16, 0), (8, 24)), peers=pair.group)
+    assert (found["tensor_parallel"], found["model"]) == (2, "cpu_tiny")
+    assert [(each["new_tokens"], each["context_tokens"]) for each in found["prefill"]] == [(16, 0), (8, 24)]
+    assert {each["operator"] for each in found["operators"]} >= {"qkv_proj", "attention", "o_proj", "down_proj"}
+    assert all(each["seconds"] > 0 for each in found["prefill"] + found["operators"])
+    pair.group.free("profiled")
 
 
 def test_logits_are_those_of_one_rank(pair: Pair, tiny: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
