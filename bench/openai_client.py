@@ -12,7 +12,7 @@ import time
 
 import openai
 
-WORDS = [
+WORDS = (
     "time",
     "people",
     "way",
@@ -25,14 +25,8 @@ WORDS = [
     "work",
     "place",
     "year",
-    "back",
-    "thing",
-    "name",
     "sentence",
-    "man",
-    "line",
-    "farm",
-]
+)
 TOKENS_OF_A_WORD = 2
 """With the tokenizer of `make checkpoint`, which knows few words."""
 
