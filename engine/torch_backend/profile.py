@@ -30,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(given, option) < 1:
             parser.error(f"--{option.replace('_', '-')} must be at least 1")
     if given.first_cpu is not None:
-        os.sched_setaffinity(0, {given.first_cpu})
+        try:
+            os.sched_setaffinity(0, {given.first_cpu})
+        except OSError:
+            parser.error(f"--first-cpu: CPU {given.first_cpu} is not available")
 
     # Here, not at the top: torch starts threads at import, after this process was pinned.
     from engine.model.shape import ModelLoadError

@@ -40,6 +40,8 @@ def test_mistakes_are_one_sentence(
     [
         (["--max-tokens", "0"], "--max-tokens must be at least 1"),
         (["--rounds", "0"], "--rounds must be at least 1"),
+        (["--tensor-parallel", "0"], "--tensor-parallel must be at least 1"),
+        (["--first-cpu", "4000"], "--first-cpu: CPU 4000 is not available"),
     ],
 )
 def test_numbers_that_measure_nothing_are_refused(
