@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from figures.attainment_rows import in_drawing_order
 from figures.clairvoyant_bound import COLOUR, WIDTH, bound_handle, bound_max_goodput
-from figures.conditions import CONDITION, condition_labels, footnote
+from figures.conditions import CONDITION, condition_labels, footnote, with_conditions
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, requests_per_second_axis, theme
 from figures.results import DamagedTableError, Inputs, MissingInputError
@@ -22,10 +22,12 @@ BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"goodput_vs_rate": ("azure_code", "mooncake"), "sim_goodput_vs_rate": ("sim_release",)}
 )
 """Experiments drawn beside another where they were run."""
+NOT_VALID, RATE = "not_valid", "max_goodput_rate_scale"
 
 
 def rows(inputs: Inputs) -> pd.DataFrame:
-    """One row per workload and series. Raises MissingInputError when the experiment's own table is missing."""
+    """One row per workload and series, and one (bound: not_valid) per rate at which a series has a measurement that is
+    not VALID. Raises MissingInputError when the experiment's own table is missing."""
     frames = [max_goodput_rows(inputs.results, inputs.experiment).assign(experiment=inputs.experiment)]
     for experiment in BESIDE.get(inputs.experiment, ()):
         try:
@@ -37,8 +39,20 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     place = {frame["experiment"].iloc[0]: i for i, frame in enumerate(frames)}
     found = pd.concat(frames, ignore_index=True)
     found["panel"] = found["experiment"].map(place)
-    found = _with_bound(found, inputs)
+    found = pd.concat([_with_bound(found, inputs), *_not_valid(found, inputs)], ignore_index=True)
     return in_drawing_order(found, ["panel", *CONDITION])
+
+
+def _not_valid(rows: pd.DataFrame, inputs: Inputs) -> list[pd.DataFrame]:
+    """Rates that count in no bar, of the panels and series that have one."""
+    keys = ["experiment", "series", *CONDITION]
+    found = []
+    for experiment in dict.fromkeys(rows["experiment"]):
+        if inputs.results.has(f"{experiment}_not_valid"):
+            table = with_conditions(inputs.results.table(f"{experiment}_not_valid", ("series", "rate_scale")))
+            rates = table[[*keys, "rate_scale"]].drop_duplicates().rename(columns={"rate_scale": RATE})
+            found.append(rates.merge(rows[[*keys, "panel"]]).assign(bound=NOT_VALID, ratio_bound=""))
+    return [frame for frame in found if len(frame)]
 
 
 def _with_bound(rows: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
@@ -57,13 +71,16 @@ def _with_bound(rows: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
 def draw(rows: pd.DataFrame) -> Figure:
     """One panel per condition; a bar per series, the longer the better."""
     rows = rows.assign(label=condition_labels(rows, ignore=("slo_speed_factor",)))
+    apart = rows["bound"] == NOT_VALID
+    rows, not_valid = rows[~apart], rows[apart]
     groups = sorted(rows.groupby(["panel", *CONDITION], sort=True), key=lambda item: item[0])
     names = ordered(rows["series"])
     with theme():
         figure = new_figure(3.6 + 3.0 * len(groups), 1.7 + 0.34 * len(names) + 0.5)
         grid = figure.subplots(1, len(groups), squeeze=False, sharey=True)[0]
         for axes, (_, group) in zip(grid, groups, strict=True):
-            _draw_bars(axes, group, names)
+            marks = not_valid[not_valid["panel"] == group["panel"].iloc[0]]
+            _draw_bars(axes, group, names, marks[marks["label"] == group["label"].iloc[0]])
             axes.set_title(str(group["label"].iloc[0]), pad=8)
             mark_simulated(axes, sorted(set(group["source"])))
         grid[0].set_yticks(range(len(names)), names)
@@ -75,18 +92,27 @@ def draw(rows: pd.DataFrame) -> Figure:
             note += f" In brackets: ratio to {' or '.join(references)}, seeds paired."
         if (rows["bound"] != "").any():
             note += " Arrows: a bound, the curve does not cross 90\u00a0% within the rates tried."
+        if len(not_valid):
+            note += " Hollow circles: rates whose measurement is not VALID, in no bar."
         limited = rows["clairvoyant_rate_scale"].notna().any()
         finish(figure, TITLE, footnote(rows, note.strip()), [bound_handle()] if limited else [])
     return figure
 
 
-def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str]) -> None:
+def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str], not_valid: pd.DataFrame) -> None:
     styles = styles_of(names)
     numbers = rows["max_goodput_rate_scale"]
     ends = rows["max_goodput_high_rate_scale"].replace(math.inf, math.nan)
     reach = 1.62 * float(max(numbers.max(), ends.max() if ends.notna().any() else 0.0))
     if rows["clairvoyant_rate_scale"].notna().any():
         reach = max(reach, 1.06 * float(rows["clairvoyant_rate_scale"].max()))
+    if len(not_valid):
+        reach = max(reach, 1.06 * float(not_valid[RATE].max()))
+    for mark in not_valid.to_dict("records"):
+        axes.plot(
+            mark[RATE], names.index(mark["series"]), marker="o", markersize=5, markerfacecolor="white",
+            markeredgecolor=styles[mark["series"]].colour, linestyle="none", zorder=5,
+        )  # fmt: skip
     step = 0.06 * reach
     for row in rows.to_dict("records"):
         y, value, bound = names.index(row["series"]), float(row["max_goodput_rate_scale"]), row["bound"]

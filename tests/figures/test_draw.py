@@ -2,15 +2,19 @@
 
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection
 
+from figures import max_goodput
 from figures.catalogue import DRAWINGS
 from figures.draw import main
 from figures.figure_files import first_difference, rows_as_written, rows_text
 from figures.results import Inputs, Results
+from harness.measurement.table_file import write_table
 from tests.figures import synthetic_results as made
 from tests.figures.synthetic_servers import write_plugin, write_real_servers
 
@@ -193,6 +197,23 @@ def test_invalid_points_are_hollow_and_simulated_ones_marked(tmp_path: Path) -> 
     assert (1.0, 1.0, 1.0) in faces
     assert len(set(faces)) == 2
     assert "simulated" in words(figure)
+
+
+def test_rates_that_are_not_valid_are_hollow_circles_beside_the_bar(tmp_path: Path) -> None:
+    facts = [made.at(made.FACTS, experiment="smoke", rate_scale=float(r), seed=s) for r in (1, 2) for s in (0, 1)]
+    made.write_points_of(tmp_path, [(fact, 9.0) for fact in facts], 20)
+    before = max_goodput.rows(Inputs(Results(tmp_path), "smoke"))
+    columns = asdict(made.at(facts[0], rate_scale=4.0))
+    write_table(tmp_path / "tables" / "smoke_not_valid.csv", [{**columns, "try": n} for n in (None, 1)])
+    rows = max_goodput.rows(Inputs(Results(tmp_path), "smoke"))
+    assert rows[["bound", "max_goodput_rate_scale"]].to_numpy().tolist() == [["above_highest", 2.0], ["not_valid", 4.0]]
+    pd.testing.assert_frame_equal(rows[:1], before, check_dtype=False)
+    figure = drawn("max_goodput", tmp_path, "smoke")
+    bars = figure.axes[0]  # type: ignore[attr-defined]
+    hollow = [line for line in bars.lines if line.get_marker() == "o"]
+    assert [(*line.get_xdata(), line.get_markerfacecolor()) for line in hollow] == [(4.0, "white")]
+    assert bars.get_xlim()[1] > 4
+    assert "≥ 2" in words(figure)
 
 
 def test_a_bound_is_an_arrow_and_says_at_least(tmp_path: Path) -> None:
