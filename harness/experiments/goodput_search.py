@@ -33,7 +33,7 @@ class RateSearch:
     low: float = bounded(above=0, at_least=1 / LARGEST_FACTOR, at_most=LARGEST_FACTOR)
     high: float = bounded(above=0, at_most=LARGEST_FACTOR)
     start: float = bounded(above=0, at_most=LARGEST_FACTOR)
-    step: float = bounded(default=2.0, above=1, at_most=LARGEST_FACTOR)
+    step: float = bounded(default=2.0, at_least=1 + LEAST_TOLERANCE, at_most=LARGEST_FACTOR)
     tolerance: float = bounded(default=0.05, at_least=LEAST_TOLERANCE)
     budget: int = bounded(default=10, at_least=1)
     attainment: float = bounded(default=0.9, above=0, at_most=1)

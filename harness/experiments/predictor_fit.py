@@ -41,18 +41,23 @@ def write_fit(job: "Job") -> int:
     import shlex
 
     from harness.assembly.point import read_point
+    from harness.assembly.reading import SettingsError
     from harness.experiments.run_list import add_table_run
     from harness.experiments.simulated_origin import simulation_origin
-    from harness.measurement.table_file import merge_rows
+    from harness.measurement.store import StoreError
+    from harness.measurement.table_file import TableError, merge_rows
 
     rows = fit_rows(read_point(job.config))
     path = Path(str(job.config["output"]["results"])) / "tables" / "predictor_fit.csv"
     origin = simulation_origin(job.overrides)
     origin["again"] = shlex.join(["python", "-m", "harness.experiments.predictor_fit", *origin["typed"]])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The run first: a row without it could not be walked back.
-    add_table_run(path, [str(row["point"]) for row in rows], origin)
-    merge_rows(path, rows, COLUMNS)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The run first: a row without it could not be walked back.
+        add_table_run(path, [str(row["point"]) for row in rows], origin)
+        merge_rows(path, rows, COLUMNS)
+    except (OSError, StoreError, TableError) as error:
+        raise SettingsError(f"{path} cannot be written: {error}") from error
     print(f"{len(rows)} lengths in {path}")
     return 0
 

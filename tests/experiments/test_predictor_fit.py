@@ -10,7 +10,7 @@ from harness.assembly.reading import SettingsError
 from harness.experiments.compose import outside_hydra
 from harness.experiments.point_origin import UnknownPointError, describe, find_point
 from harness.experiments.predictor_fit import between, write_fit
-from harness.experiments.run_list import read_run_list
+from harness.experiments.run_list import read_run_list, runs_beside
 from harness.measurement.table_file import read_table
 
 
@@ -67,6 +67,25 @@ def test_rows_made_again_belong_to_the_last_run(tmp_path: Path) -> None:
     runs = read_run_list(tmp_path / "tables" / "predictor_fit_runs.json")
     assert [len(run["points"]) for run in runs] == [98]
     assert runs[0]["origin"]["again"].endswith("system.predictor=polynomial")
+
+
+@pytest.mark.parametrize("name", ["predictor_fit", "predictor_error"])
+def test_every_committed_row_says_which_run_made_it(name: str) -> None:
+    table = Path(__file__).resolve().parents[2] / "results" / "tables" / f"{name}.csv"
+    runs = read_run_list(runs_beside(table))
+    made = [point for run in runs for point in run["points"]]
+    assert sorted(made) == sorted(row["point"] for row in read_table(table))
+    assert all(run["origin"]["code"]["commit"] and run["origin"]["again"] for run in runs)
+
+
+def test_a_table_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match=r"predictor_fit\.csv cannot be written: .*Not a directory"):
+        fitted(tmp_path / "file", "llama3_8b", "device=a800_clean")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "predictor_fit_runs.json").write_text("{")
+    with pytest.raises(SettingsError, match=r"predictor_fit_runs\.json is damaged"):
+        fitted(tmp_path, "llama3_8b", "device=a800_clean")
 
 
 def test_a_device_that_is_real_is_a_mistake(tmp_path: Path) -> None:
