@@ -40,8 +40,8 @@ def main() -> int:
     parser.add_argument(
         "--granularity", nargs="+", default=["operator", "tile"], choices=[g.value for g in Granularity]
     )
-    parser.add_argument("--pairs", type=int, default=30, help="pairs of each length, at least: two prefills each way")
-    parser.add_argument("--seconds", type=float, default=10.0, help="more pairs until a length has taken this long")
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of each length, at least: two prefills each way")
+    parser.add_argument("--seconds", type=float, default=20.0, help="more pairs until a length has taken this long")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--at-least", type=float, default=0.99)
     given = parser.parse_args()
