@@ -73,7 +73,12 @@ def read_table(path: Path) -> list[dict[str, str]]:
         raise TableError(f"no table {path}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TableError(f"the table {path} cannot be unpacked: {error}") from error
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise TableError(f"the table {path} cannot be read: {error}") from error
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise TableError(f"the table {path} is no CSV: {error}") from error
     for number, row in enumerate(rows, start=2):
         if None in row or None in row.values():
             raise TableError(f"{path}, line {number}: the number of cells differs from the header's")

@@ -166,3 +166,16 @@ def test_bad_cells_and_broken_tables_are_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "cut.csv")
     with pytest.raises(TableError, match=r"none\.csv"):
         read_table(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"\xff\xfe", "cannot be read"), (b"a\n" + b"b" * 200_000 + b"\n", "is no CSV"), (b"a,b\n1\n", "line 2")],
+)
+def test_a_file_that_is_no_table_is_told_in_one_sentence(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=says):
+        read_table(path)
+    with pytest.raises(TableError, match="cannot be read"):
+        read_table(tmp_path)
