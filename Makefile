@@ -52,7 +52,7 @@ env-sweeps: env  ## Build .venv-sweeps over .venv: sweeps of simulated points on
 test: env  ## All tests (<= 10 min, 2 cores, no GPU)
 	$(PY) -m pytest -m "not servers"
 
-test-servers: env  ## Start and stop the real rivals (10-30 min, 2 cores; needs make env-vllm env-sglang)
+test-servers: env  ## Start and stop the real rivals, other clients on ours (10-30 min, 2 cores; 26 beside other work; needs make env-vllm env-sglang)
 	$(PY) -m pytest -m servers
 
 lint: env  ## ruff, mypy, import rules (1 min, any machine)
