@@ -70,12 +70,15 @@ def _steps(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def _blocking(axes: Axes, rows: pd.DataFrame) -> None:
-    axes.set_title("mean blocking of arrivals at random instants of a long prompt")
+    axes.set_title("mean blocking of arrivals at random instants")
     if _nothing(axes, rows):
         return
-    _bars(axes, rows, 1e3, "#0072B2")
-    axes.set_xticks(range(len(rows)), [str(name).replace("_", " ") for name in rows["setting"]])
-    axes.set_ylabel(f"blocking, ms ({rows['tokens'].iloc[0]:g}-token prompts)")
+    places = range(len(rows))
+    axes.bar(places, 1e3 * rows["value"], width=0.6, color="#0072B2", alpha=0.75, zorder=2)
+    axes.vlines(places, 1e3 * rows["low"], 1e3 * rows["high"], color="#222222", linewidth=1.4, zorder=4)
+    _numbers(axes, rows, 1e3)
+    axes.set_xticks(places, [str(name).replace("_", " ") for name in rows["setting"]])
+    axes.set_ylabel(f"blocking by a {rows['tokens'].iloc[0]:g}-token prompt, ms")
     axes.set_ylim(0, 1.18e3 * float(rows["high"].max()))
 
 
@@ -83,20 +86,22 @@ def _kept(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_title("throughput with hooks, nobody to preempt")
     if _nothing(axes, rows):
         return
-    _bars(axes, rows, 100, "#009E73")
-    axes.axhline(100 * LEAST_KEPT, color="#D55E00", linewidth=0.9, linestyle=(0, (4, 2)), zorder=3)
-    axes.set_xticks(range(len(rows)), [str(name).replace(" ", "\n") for name in rows["setting"]])
-    axes.set_ylabel("% of stock order in the same processes")
-    axes.set_ylim(min(90.0, 99 * float(rows["low"].min())), max(104.0, 101 * float(rows["high"].max())))
-
-
-def _bars(axes: Axes, rows: pd.DataFrame, scale: float, colour: str) -> None:
     places = range(len(rows))
-    axes.bar(places, scale * rows["value"], width=0.6, color=colour, alpha=0.75, zorder=2)
-    axes.vlines(places, scale * rows["low"], scale * rows["high"], color="#222222", linewidth=1.4, zorder=4)
-    for place, value, high in zip(places, rows["value"], rows["high"], strict=True):
+    axes.vlines(places, 100 * rows["low"], 100 * rows["high"], color="#009E73", linewidth=1.6, zorder=2)
+    axes.scatter(places, 100 * rows["value"], marker="o", s=40, color="#009E73", zorder=3)
+    _numbers(axes, rows, 100)
+    axes.axhline(100, color="#444444", linewidth=0.8, zorder=1)
+    axes.axhline(100 * LEAST_KEPT, color="#D55E00", linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
+    axes.set_xticks(places, [str(name).replace(" ", "\n") for name in rows["setting"]])
+    axes.set_xlim(-0.5, len(rows) - 0.5)
+    axes.set_ylabel("% of stock order in the same processes")
+    axes.set_ylim(min(96.0, 99.5 * float(rows["low"].min())), max(103.0, 101 * float(rows["high"].max())))
+
+
+def _numbers(axes: Axes, rows: pd.DataFrame, scale: float) -> None:
+    for place, (value, high) in enumerate(zip(rows["value"], rows["high"], strict=True)):
         axes.annotate(
-            f"{scale * value:.4g}", (place, scale * high), xytext=(0, 3), textcoords="offset points", ha="center",
+            f"{scale * value:.1f}", (place, scale * high), xytext=(0, 3), textcoords="offset points", ha="center",
             fontsize=8,
         )  # fmt: skip
     axes.grid(visible=False, axis="x")

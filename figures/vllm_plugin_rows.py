@@ -10,7 +10,7 @@ ATTAINMENT, STEP, BLOCKING, KEPT = "attainment", "step", "blocking", "kept"
 SHARE = "rate_of_capacity"
 STEPS = (
     ("S-EDF between steps", "vLLM + S-EDF (chunk)", "vLLM (FCFS)"),
-    ("S-EDF less two fixed priorities", "vLLM + S-EDF (chunk)", "vLLM (priority)"),
+    ("S-EDF against priority by class", "vLLM + S-EDF (chunk)", "vLLM (priority)"),
     ("+ stops at layers", "vLLM + FlowPrefill (layer)", "vLLM + S-EDF (chunk)"),
     ("+ stops at operators", "vLLM + FlowPrefill (operator)", "vLLM + FlowPrefill (layer)"),
 )

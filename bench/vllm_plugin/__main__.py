@@ -30,7 +30,7 @@ from engine.torch_backend.checkpoint_folder import write_checkpoint
 from harness.assembly.settings import DeviceSettings
 from harness.experiments.machine import pinned, share_cores
 from harness.loadgen.errors import ServerNotReadyError
-from harness.measurement.table_file import write_table
+from harness.measurement.table_file import Row, read_table, write_table
 
 SPEEDS = (NONE, OPERATOR, STOCK)
 FINER = (OPERATOR, HALF_LAYER, LAYER, CHUNK)
@@ -105,13 +105,16 @@ def faults(lines: Sequence[Line]) -> list[str]:
 
 
 async def measure(servers: Mapping[str, Server], given: argparse.Namespace) -> list[Line]:
-    """Everything, told and written as it comes."""
+    """Everything, told and written as it comes; throughput alone leaves the other rows of an earlier run in place."""
     lines: list[Line] = []
+    kept: list[Row] = []
+    if given.throughput_only and given.out.is_file():
+        kept = [dict(row) for row in read_table(given.out) if "throughput" not in str(row["measure"])]
 
     def tell(after: int) -> int:
         for line in lines[after:]:
             print(line.text(), flush=True)
-        write_table(given.out, [line.row() for line in lines], COLUMNS)
+        write_table(given.out, [*kept, *(line.row() for line in lines)], COLUMNS)
         return len(lines)
 
     await in_turns(servers, given.long, 1, 0)

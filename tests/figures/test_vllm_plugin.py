@@ -50,4 +50,4 @@ def test_a_system_that_was_not_run_leaves_its_steps_out(tmp_path: Path) -> None:
     path = tmp_path / "tables" / "vllm_plugin.csv"
     write_table(path, [row for row in read_table(path) if row["series"] != "vLLM + FlowPrefill (layer)"])
     steps = rows_of(tmp_path).query("kind == 'step'")
-    assert set(steps["series"]) == {"S-EDF between steps", "S-EDF less two fixed priorities"}
+    assert set(steps["series"]) == {"S-EDF between steps", "S-EDF against priority by class"}
