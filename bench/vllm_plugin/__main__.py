@@ -36,7 +36,7 @@ SPEEDS = (NONE, OPERATOR, STOCK)
 FINER = (OPERATOR, HALF_LAYER, LAYER, CHUNK)
 MARGIN = 1.1
 LEAST_KEPT = 0.98
-DECODE_PROMPT, DECODE_OUTPUT = 16, 256
+DECODE_PROMPT, DECODE_OUTPUT = 16, 128
 
 
 async def waits(servers: Mapping[str, Server], given: argparse.Namespace, lines: list[Line]) -> dict[str, float]:
@@ -74,15 +74,14 @@ async def blocked(
 
 
 async def speeds(servers: Mapping[str, Server], given: argparse.Namespace, lines: list[Line]) -> None:
-    """(c)."""
-    asked = {name: servers[name] for name in SPEEDS}
+    """(c). Hooks and no hooks take turns alone, so that the two of a pair are neighbours; stock vLLM in fewer pairs."""
     parts = [("prefill", tokens, 1, pairs) for tokens, pairs in zip(given.tokens, given.pairs, strict=True)]
     for what, prompt, output, pairs in [*parts, ("decode", DECODE_PROMPT, DECODE_OUTPUT, given.decode_pairs)]:
-        found = await in_turns(asked, prompt, output, pairs)
         tokens = prompt if output == 1 else output
-        for name, values in found.items():
-            lines.append(mean(f"{what} throughput", name, tokens, values, "tokens/s"))
-        for name in (OPERATOR, STOCK):
+        for name, count in ((OPERATOR, pairs), (STOCK, max(2, pairs // 4))):
+            found = await in_turns({one: servers[one] for one in (NONE, name)}, prompt, output, count)
+            shown = (NONE, OPERATOR) if name == OPERATOR else (STOCK,)
+            lines += [mean(f"{what} throughput", one, tokens, found[one], "tokens/s") for one in shown]
             both = list(zip(found[name], found[NONE], strict=True))
             lines.append(ratio(f"{what} throughput kept", f"{name} / {NONE}", tokens, both))
 
@@ -175,8 +174,8 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--each", type=int, default=16, help="arrivals within each of them")
     parser.add_argument("--chunk-step-tokens", type=int, default=2048, help="a step's tokens with granularity chunk")
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 8192], help="prompts of (c)")
-    parser.add_argument("--pairs", type=int, nargs="+", default=[60, 30, 12], help="of each of them")
-    parser.add_argument("--decode-pairs", type=int, default=20)
+    parser.add_argument("--pairs", type=int, nargs="+", default=[80, 30, 12], help="of each of them")
+    parser.add_argument("--decode-pairs", type=int, default=100)
     parser.add_argument("--throughput-only", action="store_true", help="(c) without the rest")
     return parser
 
