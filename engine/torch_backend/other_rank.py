@@ -6,9 +6,9 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
+from engine.torch_backend.rank_channel import RankChannel
 from engine.torch_backend.rank_messages import Ended, FromRank, Refused
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ class OtherRank:
 
     number: int
     process: subprocess.Popen[bytes]
-    connection: Connection
+    connection: RankChannel
     ended: Ended | None = None
 
     @staticmethod
@@ -42,7 +42,7 @@ class OtherRank:
                 pass_fds=(theirs.fileno(), words),
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             )
-        return OtherRank(number, process, Connection(ours.detach()))
+        return OtherRank(number, process, RankChannel(ours))
 
     def expect(self, kind: type[FromRank]) -> None:
         """Wait for this answer. Raises RankStartError when it refuses, or ends."""

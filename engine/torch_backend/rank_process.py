@@ -2,8 +2,8 @@
 
 import os
 import signal
+import socket
 import sys
-from multiprocessing.connection import Connection
 
 from engine.core.command_line import OneSentenceParser
 
@@ -23,9 +23,10 @@ def main() -> int:
         os.sched_setaffinity(0, {given.cpu})
 
     # Here, not at the top: torch starts threads at import, after this process was pinned.
+    from engine.torch_backend.rank_channel import RankChannel
     from engine.torch_backend.rank_worker import serve
 
-    return serve(Connection(given.control_fd), given.words_fd)
+    return serve(RankChannel(socket.socket(fileno=given.control_fd)), given.words_fd)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import queue
 import threading
 import time
 from collections.abc import MutableSequence
-from multiprocessing.connection import Connection
 
 import torch
 
@@ -18,12 +17,14 @@ from engine.torch_backend.models.decoder import Decoder
 from engine.torch_backend.models.shard import Shard
 from engine.torch_backend.operator_times import OperatorTimes
 from engine.torch_backend.program import Program, plan_program
+from engine.torch_backend.rank_channel import RankChannel
 from engine.torch_backend.rank_link import all_reduce, device_of, join_group, leave_group, map_words, remove_store
 from engine.torch_backend.rank_messages import (
     Allocate,
     Drop,
     Ended,
     Free,
+    FromRank,
     Hello,
     Join,
     Leave,
@@ -41,7 +42,7 @@ from engine.torch_backend.task_state import build_state
 LOG = logging.getLogger("rank")
 
 
-def serve(connection: Connection, words_descriptor: int) -> int:
+def serve(connection: RankChannel, words_descriptor: int) -> int:
     """Obey rank 0 until it says to leave. Returns the exit status: 0 told to leave, 2 refused, 1 rank 0 is gone."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
@@ -50,10 +51,10 @@ def serve(connection: Connection, words_descriptor: int) -> int:
         return 1  # nobody to tell
 
 
-def _serve(connection: Connection, words_descriptor: int) -> int:
+def _serve(connection: RankChannel, words_descriptor: int) -> int:
     join = connection.recv()
     assert isinstance(join, Join)
-    inbox: queue.SimpleQueue[ToRank] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[ToRank | FromRank] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, inbox, join), name="reader", daemon=True).start()
     torch.set_num_threads(join.executor.threads)
     connection.send(Hello())
@@ -72,7 +73,7 @@ def _serve(connection: Connection, words_descriptor: int) -> int:
     return 0
 
 
-def _read(connection: Connection, inbox: "queue.SimpleQueue[ToRank]", join: Join) -> None:
+def _read(connection: RankChannel, inbox: "queue.SimpleQueue[ToRank | FromRank]", join: Join) -> None:
     """A thread of its own: it must hear of rank 0's end also while an operator waits for it."""
     try:
         while True:
@@ -114,7 +115,7 @@ class RankWorker:
         self._times = OperatorTimes(settings.device_flops_per_s)
         self._tasks: dict[int, Program | Exception] = {}
 
-    def obey(self, message: ToRank) -> Ended | None:
+    def obey(self, message: ToRank | FromRank) -> Ended | None:
         """Do what rank 0 did, or does; the answer to Run."""
         match message:
             case Allocate(request_id, tokens):
@@ -127,7 +128,7 @@ class RankWorker:
                 self._tasks.pop(task_id, None)
             case Run(task_id):
                 return self._run(task_id)
-            case Join() | Leave():
+            case _:
                 raise ValueError(f"{type(message).__name__} came to a rank at work")
         return None
 
