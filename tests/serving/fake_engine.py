@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--channel-fd", type=int, required=True)
     parser.add_argument("--refuse", default="")
     parser.add_argument("--plain", action="store_true", help="no token means anything")
+    parser.add_argument("--context-tokens", type=int, default=1000)
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = BlockingChannel(socket.socket(fileno=arguments.channel_fd))
@@ -27,7 +28,7 @@ def main() -> int:
     if arguments.refuse:
         channel.send({"kind": "refused", "reason": arguments.refuse})
         return 2
-    description = EngineDescription("fake", "", 300, 1000, KV_BLOCKS, 16, "cpu", "none")
+    description = EngineDescription("fake", "", 300, arguments.context_tokens, KV_BLOCKS, 16, "cpu", "none")
     channel.send({"kind": "ready", "description": dataclasses.asdict(description)})
     held: set[str] = set()
     report = EngineReport(blocking_ns=(1_500_000, 3_000_000), preemptions=2)
