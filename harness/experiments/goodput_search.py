@@ -1,6 +1,7 @@
 """The experiment kind `search`: rates picked one after another until the max goodput is bracketed."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
 from harness.measurement.attainment import attainment
-from harness.measurement.goodput_search import SearchSettings, Tried, estimate, next_rate
+from harness.measurement.goodput_search import SearchSettings, Tried, estimate, next_rate, together
 from harness.measurement.store import Point
 from harness.measurement.verdict import Verdict
 
@@ -38,6 +39,11 @@ class RateSearch:
     budget: int = bounded(default=10, at_least=1)
     attainment: float = bounded(default=0.9, above=0, at_most=1)
     tries: int = bounded(default=2, at_least=1)
+    seeds: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds must be distinct, and one at least, got {list(self.seeds)}")
 
 
 async def search_rates(job: Job, axes: tuple[Axes, ...], output: OutputSettings) -> int:
@@ -54,19 +60,21 @@ async def search_rates(job: Job, axes: tuple[Axes, ...], output: OutputSettings)
         raise SettingsError(f"search: {error}") from error
     if "load.rate_scale" in job.user or any("load.rate_scale" in one for one in axes):
         raise SettingsError("load.rate_scale conflicts with a search, which picks the rates: set search.start")
+    if "load.seed" in job.user or any("load.seed" in one for one in axes):
+        raise SettingsError("load.seed conflicts with a search, which tries each rate with all of search.seeds")
     preparer = Preparer(tell, job.user)
-    first = preparer.prepare(job.compose({**axes[0], "load.rate_scale": settings.start}))
+    first = preparer.prepare(job.compose({**axes[0], "load.rate_scale": settings.start, "load.seed": asked.seeds[0]}))
     require_alone(job, [first])
     require_requests([first])
     if first.settings.device.simulated:
         require_worlds([first], None)
         simulated = SimulatedCampaign(output, first.settings.experiment, simulation_origin(job.overrides))
         once = dataclasses.replace(settings, tries=1)
-        said = [await _search(job, one, once, preparer, _Simulated(simulated)) for one in axes]
+        said = [await _search(job, one, asked.seeds, once, preparer, _Simulated(simulated)) for one in axes]
         return max(simulated.status, 0 if all(said) else 1)
     campaign = Campaign(output)
     with campaign.serving(first):
-        said = [await _search(job, one, settings, preparer, _Measured(campaign, output)) for one in axes]
+        said = [await _search(job, one, asked.seeds, settings, preparer, _Measured(campaign, output)) for one in axes]
     return max(campaign.status, 0 if all(said) else 1)
 
 
@@ -140,21 +148,35 @@ def _tried(ready: Prepared, point: Point) -> Tried:
 
 
 async def _search(
-    job: Job, axes: Axes, settings: SearchSettings, preparer: Preparer, tries: _Measured | _Simulated
+    job: Job,
+    axes: Axes,
+    seeds: Sequence[int],
+    settings: SearchSettings,
+    preparer: Preparer,
+    tries: _Measured | _Simulated,
 ) -> bool:
-    """Whether something can be said of the max goodput."""
+    """Whether something can be said of the max goodput. Each rate is tried with all seeds, so that means compare."""
+    by_rate: dict[float, dict[int, list[Tried]]] = {}
     tried: list[Tried] = []
     label = ""
     while not tries.stopped and (rate := next_rate(tried, settings)) is not None:
         # A rate with few digits finds its finished point again.
         rate = float(f"{rate:.4g}")
-        ready = preparer.prepare(job.compose({**axes, "load.rate_scale": rate}))
-        label = f"{ready.labels['series']}, seed {ready.settings.load.seed}"
+        again = rate in by_rate
+        by_seed = dict(by_rate.get(rate, {}))
         try:
-            tried += await tries.tried(ready, again=any(one.rate == rate for one in tried))
+            for seed in seeds:
+                there = by_seed.get(seed, [])
+                if there and there[-1].verdict is Verdict.VALID:
+                    continue
+                ready = preparer.prepare(job.compose({**axes, "load.rate_scale": rate, "load.seed": seed}))
+                label = f"{ready.labels['series']}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+                by_seed[seed] = there + await tries.tried(ready, again)
         except _NothingToSayError as error:
             tell(f"search of {label} ends at rate_scale {rate:g}: {error}")
             break
+        by_rate[rate] = by_seed
+        tried = [one for known in by_rate.values() for one in together(list(known.values()))]
     if tried and not tries.stopped:
         tell(search_sentence(label, tried, settings))
     return estimate(tried, settings.target) is not None

@@ -22,7 +22,7 @@ class SearchSettings:
     start: the first rate tried; None = the geometric middle of the range.
     step: factor between rates while the crossing is not bracketed.
     tolerance: stop once the rates on both sides of the crossing differ by no more than this share.
-    budget: measurements at most, repeated ones included.
+    budget: measurements at most, repeated ones included; one of several seeds counts once.
     tries: measurements at most at a rate of which none is VALID.
     """
 
@@ -146,6 +146,21 @@ def limit(tried: Sequence[Tried], target: float = TARGET) -> Tried | None:
     else:
         beyond = [rate for rate in not_valid if met is None or rate > met][:1]
     return next((one for one in reversed(tried) if one.rate in beyond), None)
+
+
+def together(by_seed: Sequence[Sequence[Tried]]) -> list[Tried]:
+    """What several seeds' measurements at one rate say, in order of trial: VALID, by their mean, once all seeds are.
+
+    by_seed: each seed's measurements in order of trial, one at least. A seed that has a VALID one keeps it while others
+    are measured again.
+    """
+    found = []
+    for number in range(max(len(one) for one in by_seed)):
+        latest = [one[min(number, len(one) - 1)] for one in by_seed]
+        in_the_way = [one for one in latest if one.verdict is not Verdict.VALID]
+        mean = math.fsum(one.attainment for one in latest) / len(latest)
+        found.append(in_the_way[0] if in_the_way else Tried(latest[0].rate, mean))
+    return found
 
 
 def _means(tried: Sequence[Tried]) -> dict[float, float]:

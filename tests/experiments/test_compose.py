@@ -26,7 +26,7 @@ def _job() -> Iterator[Any]:
 
 
 def points(job: Job) -> list[dict[str, Any]]:
-    cells = without_user_axes(read_cells(job.config["cells"]), job.user)
+    cells = without_user_axes(read_cells(job.config.get("cells")), job.user)
     return [job.compose(axes) for axes in expand(cells)]
 
 

@@ -126,6 +126,27 @@ def test_every_measurement_that_is_not_valid_is_listed_with_its_reason(
     assert find_point(raw, listed["point"].rpartition("-")[2]).name == listed["point"]
 
 
+def test_every_rate_is_tried_with_all_seeds_whose_mean_steers(
+    search: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One seed's first measurement at 4 is not VALID: it alone is measured again."""
+    bad = iter([False] * 3 + [True])  # 2 with both seeds, 4 with the first; then 4 with the second
+    status, rates = search(
+        3, lambda *_: BOUND if next(bad, False) else GOOD, "search.tolerance=1", "search.seeds=[5,6]"
+    )
+    assert (status, rates) == (0, [2, 2, 4, 4, 4])
+    assert "seeds 5, 6 is rate_scale 2.2 (3 measurements at 2 rates, 1 of them not VALID)" in capsys.readouterr().err
+    assert sorted((row["rate_scale"], row["seed"], row["verdict"]) for row in rows(tmp_path, "")) == [
+        ("2", "5", GOOD), ("2", "6", GOOD), ("4", "5", GOOD), ("4", "6", GOOD),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", ["load.seed=1", "search.seeds=[]", "search.seeds=[1,1]"])
+def test_seeds_that_cannot_be_are_refused(search: Callable[..., Any], setting: str) -> None:
+    with pytest.raises(SettingsError, match="seeds"):
+        search(3, lambda *_: GOOD, setting)
+
+
 def test_without_a_valid_measurement_nothing_is_said_and_the_exit_status_says_it(
     search: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

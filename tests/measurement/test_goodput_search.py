@@ -5,7 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.measurement.crossing import MaxGoodput
-from harness.measurement.goodput_search import SearchSettings, Stopped, Tried, estimate, limit, next_rate, search
+from harness.measurement.goodput_search import (
+    SearchSettings,
+    Stopped,
+    Tried,
+    estimate,
+    limit,
+    next_rate,
+    search,
+    together,
+)
 from harness.measurement.verdict import Verdict
 
 BOUND, FAILED, SHORT = Verdict.CLIENT_BOUND, Verdict.SERVER_FAILED, Verdict.INCOMPLETE
@@ -198,3 +207,11 @@ def test_whatever_is_not_valid_the_answer_is_right_and_the_tries_are_bounded(
         assert met <= found.known <= missed
     elif found is not None and limit(tried) is None:
         assert found.bound == ("above_highest" if of >= 1000 else "below_lowest")
+
+
+def test_seeds_count_together_once_all_are_valid() -> None:
+    bad = Tried(2, 0.1, Verdict.CLIENT_BOUND)
+    assert together([[Tried(2, 0.8)], [Tried(2, 1.0)]]) == [Tried(2, 0.9)]
+    assert together([[Tried(2, 0.8)], [bad, Tried(2, 0.6)]]) == [bad, Tried(2, pytest.approx(0.7))]
+    assert together([[bad], [Tried(2, 0.6)]]) == [bad]
+    assert together([[bad, bad], [bad, Tried(2, 0.6)]]) == [bad, bad]
