@@ -28,6 +28,8 @@ SERVERS = {
     "tiny": (REAL, ["--model", "cpu_tiny", "--max-context-tokens", CONTEXT]),
 }
 load_all_checks()
+pytestmark = pytest.mark.timeout(600)
+"""Making bodies to a schema as nested as a chat's is slow: seconds on a core of one's own, minutes on a busy one."""
 
 
 @SCHEMA.hook
