@@ -18,6 +18,8 @@ SWEEP = (
     "-m", "experiment=sim_smoke", "system=flowprefill,distserve", "load.seed=0,1", "load.rate_scale=1",
     "workload.window_s=5", "bound=null", "output.workers=1",
 )  # fmt: skip
+RAY_TRIES = 3
+"""Ray gives its processes 30 s to start, and they each other 15 s: constants of its code, which no setting moves."""
 NAMES = (f"raw/sim_smoke/{POINTS}", "tables/sim_smoke.csv.gz", "tables/sim_smoke_max_goodput.csv")
 
 
@@ -38,7 +40,7 @@ def run(python: str, cwd: Path, *arguments: str) -> tuple[int, str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
@@ -55,14 +57,21 @@ def _sequential(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("launcher", "package"),
-    [("slurm_dry_run", "submitit"), pytest.param("ray_local", "ray", marks=pytest.mark.slow)],
+    [
+        ("slurm_dry_run", "submitit"),
+        pytest.param("ray_local", "ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
 )
 def test_a_sweep_under_a_launcher_gives_the_bytes_of_a_sequential_one(
     sequential: dict[str, bytes], tmp_path: Path, launcher: str, package: str
 ) -> None:
-    status, told = run(python_with(package), tmp_path, *SWEEP, f"hydra/launcher={launcher}")
-    if "node timed out during startup" in told:
-        pytest.skip("Ray gives its own processes 30 s to start, which this busy machine did not meet")
+    for _ in range(RAY_TRIES if package == "ray" else 1):
+        status, told = run(python_with(package), tmp_path, *SWEEP, f"hydra/launcher={launcher}")
+        late = "node timed out during startup" in told
+        if not late:
+            break
+    if late:
+        pytest.skip(f"Ray did not start in time on this busy machine, {RAY_TRIES} times")
     assert status == 0, told
     assert {name: (tmp_path / "results" / name).read_bytes() for name in NAMES} == sequential
     assert not (tmp_path / "outputs" / "sweeps").exists()
