@@ -7,7 +7,7 @@ fit for a lab's CI.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +29,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         bounds = Bounds(given.attainment_bound, given.goodput_bound)
-        found = compare(_points(given.first, given.experiment), _points(given.second, given.experiment))
+        first, second = _points(given.first, given.experiment), _points(given.second, given.experiment)
+        found = compare(first, second)
     except (TableError, ValueError) as error:
         print(f"compare: {error}", file=sys.stderr)
         return MISTAKE_STATUS
     if not found.attainment:
-        print(f"compare: {given.first} and {given.second} have no valid point in common", file=sys.stderr)
+        print(
+            f"compare: {given.first} ({_series(first)}) and {given.second} ({_series(second)}) have no valid point in "
+            "common; points are paired by settings, rate and seed",
+            file=sys.stderr,
+        )
         return MISTAKE_STATUS
     print(_text(found))
     regressions = found.regressions(bounds)
@@ -79,6 +84,10 @@ def _points(given: Path, experiment: str | None) -> list[dict[str, str]]:
     if not chosen:
         raise TableError(f"{given} has no points{f' of experiment {experiment}' if experiment else ''}")
     return chosen
+
+
+def _series(points: Sequence[Mapping[str, str]]) -> str:
+    return "; ".join(sorted({row["series"] for row in points}))
 
 
 def _text(found: "Comparison") -> str:

@@ -78,7 +78,8 @@ class Comparison:
                 if one.difference < -bounds.attainment and (one.interval is None or one.interval.high < 0)
             ]
             + [
-                f"{one.series}: max goodput fell to {one.ratio.at_most:.3f} of what it was"
+                f"{one.series}: max goodput fell to {'at most ' if one.ratio.bound else ''}{one.ratio.at_most:.3f} "
+                "of what it was"
                 for one in self.goodput
                 if one.ratio.at_most < 1 - bounds.goodput
                 and (one.ratio.interval is None or one.ratio.interval.high < 1)

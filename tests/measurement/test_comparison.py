@@ -66,6 +66,15 @@ def test_max_goodput_that_fell_is_a_regression() -> None:
     assert found.unpaired == 4
 
 
+def test_a_max_goodput_below_all_rates_fell_to_at_most_so_much() -> None:
+    was, now = (
+        [row for rate, met in zip((1, 3), mets, strict=True) for row in rows("A", met, met, rate=rate)]
+        for mets in ((100, 80), (80, 60))
+    )
+    # 90 % at 2 before, below 1 now.
+    assert "A: max goodput fell to at most 0.500 of what it was" in compare(was, now).regressions(BOUNDS)
+
+
 def test_points_that_are_not_valid_stand_alone() -> None:
     spoilt = [{**row, "verdict": "CLIENT-BOUND"} for row in rows("A", 10)]
     found = compare(rows("A", 90), spoilt)
@@ -82,6 +91,7 @@ def test_the_command_ends_with_1_on_a_regression_and_2_on_a_mistake(
 ) -> None:
     for folder, met in (("was", (90, 80, 70)), ("same", (90, 80, 70)), ("worse", (85, 76, 67))):
         write_points(tmp_path / folder / "tables" / "test.csv", rows("A", *met))
+    write_points(tmp_path / "other" / "tables" / "test.csv", rows("A, alpha=0.5", 90))
     was, same, worse = (str(tmp_path / folder) for folder in ("was", "same", "worse"))
     assert main([was, same]) == 0
     assert "REGRESSION" not in capsys.readouterr().out
@@ -97,3 +107,6 @@ def test_the_command_ends_with_1_on_a_regression_and_2_on_a_mistake(
     ):
         assert main(mistake) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert main([was, str(tmp_path / "other")]) == 2
+    assert "was (A) and " in (told := capsys.readouterr().err)
+    assert "other (A, alpha=0.5) have no valid point in common" in told
