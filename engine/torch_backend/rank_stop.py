@@ -45,7 +45,7 @@ _NOTHING = -1
 LOOK_AGAIN_S = 20e-6
 
 
-class Verdict(Enum):
+class AtBoundary(Enum):
     """What a rank does at a boundary."""
 
     GO = "go"
@@ -56,7 +56,7 @@ class Verdict(Enum):
 class StopSide(Protocol):
     """One rank's part in the agreement, for one stretch of a task: from a start or resumption to its stop or end."""
 
-    def look(self, index: int) -> Verdict:
+    def look(self, index: int) -> AtBoundary:
         """What to do at this boundary, as far as the words tell now."""
         ...
 
@@ -94,23 +94,23 @@ class LeaderStop:
         for line in self._others:
             words[line + _PASSED] = words[line + _ANSWER] = _NOTHING
 
-    def look(self, index: int) -> Verdict:
+    def look(self, index: int) -> AtBoundary:
         """WAIT while a rank has come neither to this boundary nor past it."""
         if self._gate.stop_index > index or index < self._floor:
-            return Verdict.GO
+            return AtBoundary.GO
         words = self._words
         if words[_STOP] != NEVER:
-            return Verdict.STOP if index >= words[_STOP] else Verdict.GO
+            return AtBoundary.STOP if index >= words[_STOP] else AtBoundary.GO
         self._set_floor(index)
         answers = [words[line + _ANSWER] for line in self._others]
         if min(answers) >= index:
             words[_STOP] = stop = max(answers)
-            return Verdict.STOP if index >= stop else Verdict.GO
+            return AtBoundary.STOP if index >= stop else AtBoundary.GO
         for line, answer in zip(self._others, answers, strict=True):
             if answer < index and words[line + _PASSED] >= index:
                 self._set_floor(index + 1)
-                return Verdict.GO
-        return Verdict.WAIT
+                return AtBoundary.GO
+        return AtBoundary.WAIT
 
     def passed(self, index: int) -> None:
         """Nothing to tell: the others follow `floor`."""
@@ -130,16 +130,16 @@ class FollowerStop:
         self._words = words
         self._line = rank * _LINE
 
-    def look(self, index: int) -> Verdict:
+    def look(self, index: int) -> AtBoundary:
         """WAIT from the answer until rank 0's word."""
         words = self._words
         if words[_FLOOR] > index:
-            return Verdict.GO
+            return AtBoundary.GO
         stop = words[_STOP]
         if stop != NEVER:
-            return Verdict.STOP if index >= stop else Verdict.GO
+            return AtBoundary.STOP if index >= stop else AtBoundary.GO
         words[self._line + _ANSWER] = index
-        return Verdict.WAIT
+        return AtBoundary.WAIT
 
     def passed(self, index: int) -> None:
         """For rank 0, which may be behind."""
@@ -160,15 +160,15 @@ def run_in_step(
 
     wait: called between two looks, with the index waited at; may raise to give up.
     """
-    verdict = Verdict.GO
+    found = AtBoundary.GO
     try:
         for index in range(program.cursor, len(program.operators)):
             operator = program.operators[index]
             while True:
-                verdict = side.look(index) if operator.boundary else Verdict.GO
-                if verdict is Verdict.STOP:
+                found = side.look(index) if operator.boundary else AtBoundary.GO
+                if found is AtBoundary.STOP:
                     return False
-                if verdict is Verdict.GO and (window is None or window.has_room()):
+                if found is AtBoundary.GO and (window is None or window.has_room()):
                     break
                 wait(index)
             side.passed(index)
@@ -178,7 +178,7 @@ def run_in_step(
             program.cursor = index + 1
         return True
     finally:
-        if verdict is not Verdict.STOP:
+        if found is not AtBoundary.STOP:
             side.finish()
         if window is not None:
             window.drain()

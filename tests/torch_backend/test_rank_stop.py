@@ -9,7 +9,7 @@ import pytest
 from engine.model.granularity import Granularity, is_boundary
 from engine.torch_backend.gate import Gate, LaunchWindow
 from engine.torch_backend.program import Operator, Program
-from engine.torch_backend.rank_stop import FollowerStop, LeaderStop, StopSide, Verdict, run_in_step, words_of
+from engine.torch_backend.rank_stop import AtBoundary, FollowerStop, LeaderStop, StopSide, run_in_step, words_of
 
 LAYERS = 3
 KINDS = ["embedding", *["qkv_proj", "attention", "o_proj", "gate_up_proj", "down_proj"] * LAYERS, "head"]
@@ -96,11 +96,11 @@ class Group:
     def _rank(self, rank: int, side: StopSide) -> Iterator[bool | None]:
         while self.next[rank] < len(KINDS):
             index = self.next[rank]
-            verdict = side.look(index) if self.boundary[index] else Verdict.GO
+            found = side.look(index) if self.boundary[index] else AtBoundary.GO
             yield None
-            if verdict is Verdict.STOP:
+            if found is AtBoundary.STOP:
                 yield False
-            if verdict is Verdict.GO and index - self.done(rank) <= self.ahead:
+            if found is AtBoundary.GO and index - self.done(rank) <= self.ahead:
                 side.passed(index)
                 yield None
                 self.next[rank] = index + 1
@@ -131,12 +131,12 @@ def test_all_ranks_stop_before_one_operator_whatever_the_order(granularity: Gran
 def test_level_ranks_stop_where_rank_0_hears_the_pause() -> None:
     words, gate = [0] * words_of(2), Gate()
     leader, follower = LeaderStop(words, 2, gate), FollowerStop(words, 1)
-    assert leader.look(0) is follower.look(0) is Verdict.GO
+    assert leader.look(0) is follower.look(0) is AtBoundary.GO
     follower.passed(0)
     gate.stop_at(0, 0)
-    assert leader.look(1) is Verdict.WAIT
-    assert follower.look(1) is Verdict.WAIT
-    assert leader.look(1) is follower.look(1) is Verdict.STOP
+    assert leader.look(1) is AtBoundary.WAIT
+    assert follower.look(1) is AtBoundary.WAIT
+    assert leader.look(1) is follower.look(1) is AtBoundary.STOP
 
 
 def test_rank_0_catches_up_with_a_rank_that_is_ahead() -> None:
@@ -144,9 +144,9 @@ def test_rank_0_catches_up_with_a_rank_that_is_ahead() -> None:
     leader, follower = LeaderStop(words, 2, gate), FollowerStop(words, 1)
     follower.passed(3)
     gate.stop_at(0, 0)
-    assert [leader.look(index) for index in range(4)] == [Verdict.GO] * 4
-    assert follower.look(4) is Verdict.WAIT
-    assert leader.look(4) is follower.look(4) is Verdict.STOP
+    assert [leader.look(index) for index in range(4)] == [AtBoundary.GO] * 4
+    assert follower.look(4) is AtBoundary.WAIT
+    assert leader.look(4) is follower.look(4) is AtBoundary.STOP
 
 
 class Landing:
@@ -179,13 +179,13 @@ def test_a_program_stops_goes_on_and_ends(launched: bool) -> None:
     gate.stop_at(7, 0)
     follower.look(0)
     words[0] = 7  # as rank 0 will ask; the follower waits at 9
-    assert follower.look(9) is Verdict.WAIT
+    assert follower.look(9) is AtBoundary.WAIT
     assert not run(leader)
     assert (program.cursor, ran) == (9, list(range(9)))
     gate.open()
     assert run(LeaderStop(words, 2, gate))
     assert ran == list(range(len(KINDS)))
-    assert FollowerStop(words, 1).look(0) is Verdict.GO
+    assert FollowerStop(words, 1).look(0) is AtBoundary.GO
 
 
 def test_who_gives_up_waiting_lets_the_others_go_on() -> None:
@@ -195,9 +195,9 @@ def test_who_gives_up_waiting_lets_the_others_go_on() -> None:
 
     def give_up(index: int) -> None:
         assert index == 0
-        assert FollowerStop(words, 1).look(0) is Verdict.WAIT
+        assert FollowerStop(words, 1).look(0) is AtBoundary.WAIT
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
         run_in_step(program, LeaderStop(words, 2, gate), None, lambda _: 1, give_up)
-    assert FollowerStop(words, 1).look(0) is Verdict.GO
+    assert FollowerStop(words, 1).look(0) is AtBoundary.GO
