@@ -168,7 +168,7 @@ class _Progress:
         self._left = self._all = sum(weights)
         self._began_at_s = self._told_at_s = time.monotonic()
         if weights:
-            tell(f"{self._count} {what} to go")
+            tell(f"{what} to go: {self._count}")
 
     def ended(self, weight: float, text: str | None) -> None:
         """One more. text: told at most once in a while, and for the last one; None = told already."""
