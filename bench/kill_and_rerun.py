@@ -156,11 +156,12 @@ def simulated_differences(cwd: Path, undisturbed: Mapping[str, bytes]) -> list[s
 
 
 def measured_differences(cwd: Path, undisturbed: Mapping[str, bytes]) -> list[str]:
-    """Likewise of measured ones, whose numbers differ by nature: the files, each point whole."""
+    """Likewise of measured ones, whose numbers and verdicts differ by nature: the files, each point whole."""
     results = cwd / "results"
-    # The log of a server that was killed is kept on purpose.
-    found = {name for name in files(results) if not name.endswith(".log")}
-    wrong = sorted(found ^ {name for name in undisturbed if not name.endswith(".log")})
+    # The log of a server that was killed is kept on purpose; the list of what is not VALID is there where something is.
+    aside = (".log", "_not_valid.csv")
+    found = {name for name in files(results) if not name.endswith(aside)}
+    wrong = sorted(found ^ {name for name in undisturbed if not name.endswith(aside)})
     points = {path.parent for path in results.rglob("records.csv.gz")}
     return wrong + [str(point) for point in sorted(points) if point_state(point) is not PointState.FINISHED]
 
