@@ -19,6 +19,7 @@ from harness.assembly.settings import (
     SystemSettings,
 )
 from harness.assembly.simulated_memory import with_kv_pool
+from workloads.fetch import OUT, read_sources
 from workloads.settings import WorkloadSettings
 from workloads.slo import SLOSettings
 
@@ -158,4 +159,9 @@ def _check_joins(point: PointSettings) -> None:
         raise SettingsError("workload.repeat_to_s conflicts with protocol.min_arrivals_s, which sets it")
     path = point.workload.path
     if path is not None and not Path(path).is_file():
-        raise SettingsError(f"workload.path: there is no file {path}")
+        raise SettingsError(f"workload.path: there is no file {path}{_how_to_have(Path(path))}")
+
+
+def _how_to_have(path: Path) -> str:
+    public = path.parent == OUT and path.name in {source.file for source in read_sources().values()}
+    return "; make traces fetches it" if public else ""

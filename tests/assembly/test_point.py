@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,8 +74,25 @@ def test_c39_conflicting_settings_are_refused_in_one_sentence(
 
 
 def test_c41_a_mistyped_trace_path_is_named(compositions: dict[str, dict[str, Any]]) -> None:
-    with pytest.raises(SettingsError, match=r"there is no file data/azure_cod\.csv"):
+    with pytest.raises(SettingsError, match=r"there is no file data/azure_cod\.csv$"):
         read_point(_changed(compositions["flowprefill"], {"workload.path": "data/azure_cod.csv"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("burstgpt_1.csv", "; make traces fetches it"), ("mine.csv", "")],
+)
+def test_a_public_trace_that_is_not_there_says_how_to_have_it(
+    compositions: dict[str, dict[str, Any]],
+    name: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError) as caught:
+        read_point(_changed(compositions["flowprefill"], {"workload.path": f"data/traces/{name}"}))
+    assert str(caught.value) == f"workload.path: there is no file data/traces/{name}{words}"
 
 
 def test_token_counts_are_scaled_for_the_engine(compositions: dict[str, dict[str, Any]]) -> None:
