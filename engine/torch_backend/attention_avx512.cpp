@@ -27,15 +27,17 @@ inline Lanes fill(float x) { return x - Lanes{}; }
 
 // e^x for x <= 0, to two units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. Not a number stays so.
 inline Lanes exponential(Lanes x) {
-  const Lanes lowest = fill(-87.0f);  // below it the result would be no normal number
+  const Lanes lowest = fill(-87.0f);  // below it the result would be no normal number: it is 0
   const float round_to_integer = 12582912.0f;
-  x = lowest > x ? lowest : x;
+  const Integers vanishes = lowest > x;
+  x = vanishes ? lowest : x;
   const Lanes shifted = x * 1.44269504f + round_to_integer;
   const Lanes n = shifted - round_to_integer;
   const Lanes r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
   Lanes sum = fill(1.0f / 720);
   for (const float coefficient : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) sum = sum * r + coefficient;
-  return reinterpret_cast<Lanes>(reinterpret_cast<Integers>(sum) + (reinterpret_cast<Integers>(shifted) << 23));
+  const Integers power = reinterpret_cast<Integers>(sum) + (reinterpret_cast<Integers>(shifted) << 23);
+  return reinterpret_cast<Lanes>(power & ~vanishes);
 }
 
 // to[STRIP][vectors x LANES] = a, packed as [depth][STRIP], times b, a panel [depth][COLUMNS].

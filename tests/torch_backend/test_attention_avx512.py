@@ -71,6 +71,15 @@ def test_what_is_no_number_stays_so_and_in_its_row(kernel: Avx512) -> None:
 
 
 @needs_avx512
+def test_a_row_takes_nothing_of_later_values_however_large(kernel: Avx512) -> None:
+    queries, keys, values = draw(12, 12, 2, 1, 16)
+    wanted = by_definition(queries, keys, values)
+    values[7:] = 3e38
+    kernel(queries, iter([(keys, values)]), Lengths((12,), (12,)))
+    torch.testing.assert_close(queries[:7].double(), wanted[:7], rtol=1e-5, atol=1e-6)
+
+
+@needs_avx512
 def test_it_is_compiled_once(tmp_path: Path) -> None:
     library = compiled(tmp_path / "cache", COMPILERS)
     assert list((tmp_path / "cache").iterdir()) == [library]
