@@ -114,7 +114,8 @@ def draw(rows: pd.DataFrame) -> Figure:
             grid[i][0].set_title(f"{condition}, rate scale {rate:g}" if several else f"rate scale {rate:g}")
             grid[i][1].set_title("step by step, gain in points")
             grid[i][0].set_ylabel("TTFT SLO met, %")
-            mark_simulated(grid[i][0], sorted(set(here["source"])))
+            for panel in grid[i]:
+                mark_simulated(panel, sorted(set(here["source"])), above=True)
         grid[-1][0].set_xlabel("where a prefill can stop")
         note = footnote(
             cells,

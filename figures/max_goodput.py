@@ -82,7 +82,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             marks = not_valid[not_valid["panel"] == group["panel"].iloc[0]]
             _draw_bars(axes, group, names, marks[marks["label"] == group["label"].iloc[0]])
             axes.set_title(str(group["label"].iloc[0]), pad=8)
-            mark_simulated(axes, sorted(set(group["source"])))
+            mark_simulated(axes, sorted(set(group["source"])), above=True)
         grid[0].set_yticks(range(len(names)), names)
         grid[0].set_ylim(len(names) - 0.4, -0.6)
         several = rows["max_goodput_low_rate_scale"].notna().any()

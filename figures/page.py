@@ -81,13 +81,13 @@ def _times(factor: float) -> Callable[[ArrayLike], ArrayLike]:
     return lambda values: np.asarray(values, dtype=float) * factor
 
 
-def mark_simulated(axes: Axes, sources: Sequence[str]) -> None:
-    """Write across a panel that what it shows was simulated, wholly or in part."""
+def mark_simulated(axes: Axes, sources: Sequence[str], above: bool = False) -> None:
+    """Write across a panel that what it shows was simulated, wholly or in part. above: over bars that would hide it."""
     if any("simulated" in source for source in sources):
         word = "simulated" if set(sources) == {"simulated"} else "partly simulated"
         axes.text(
-            0.5, 0.5, word, transform=axes.transAxes, ha="center", va="center", fontsize=20, color="#bbbbbb",
-            alpha=0.6, rotation=20, zorder=0,
+            0.5, 0.5, word, transform=axes.transAxes, ha="center", va="center", fontsize=20,
+            color="#666666" if above else "#bbbbbb", alpha=0.35 if above else 0.6, rotation=20, zorder=10 * above,
         )  # fmt: skip
 
 

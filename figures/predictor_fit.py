@@ -57,7 +57,8 @@ def draw(rows: pd.DataFrame) -> Figure:
             upper.set_title(f"{model}, {device}")
             upper.set_ylabel("prefill time, s" if i % across == 0 else "")
             lower.set_ylabel("predicted over true, %" if i % across == 0 else "")
-            mark_simulated(upper, sorted(set(here["source"])))
+            for panel in (upper, lower):
+                mark_simulated(panel, sorted(set(here["source"])))
         note = "Filled: lengths that the predictor was fitted to; hollow: lengths between them. Lengths as sent. "
         note += "SIMULATED: true times are the device model's, without its noise."
         finish(figure, TITLE, note, _handles(looks))

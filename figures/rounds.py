@@ -85,11 +85,13 @@ def draw(rows: pd.DataFrame) -> Figure:
         for i, band in enumerate(bands):
             here = rows[labels == band]
             costs = here[here["kind"] == "cost"].set_index("series")
+            sources = sorted(set(here["source"]))
             for j, name in enumerate(bars):
                 _draw_bars(grid[i][j], costs, name, styles)
+                mark_simulated(grid[i][j], sources, above=True)
             _draw_attainment(grid[i][-1], here, styles)
             grid[i][0].set_title(band if len(bands) > 1 else "", loc="left")
-            mark_simulated(grid[i][-1], sorted(set(here["source"])))
+            mark_simulated(grid[i][-1], sources)
         rate = rows.loc[rows["kind"] == "cost", "rate_scale"].iloc[0]
         note = f"Rounds and time at rate scale {rate:g}. {interval_note(points)}"
         bound = [bound_handle()] if (rows["kind"] == "bound").any() else []
