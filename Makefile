@@ -49,7 +49,7 @@ env-sweeps: env  ## Build .venv-sweeps over .venv: sweeps of simulated points on
 	.venv-sweeps/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-sweeps.txt
 	ls -d $(CURDIR)/$(VENV)/lib/python3*/site-packages > $$(ls -d .venv-sweeps/lib/python3*/site-packages)/project.pth
 
-test: env  ## All tests (<= 10 min, 2 cores, no GPU)
+test: env  ## All tests (10 min, 2 cores, no GPU)
 	$(PY) -m pytest -m "not servers"
 
 test-servers: env  ## Start and stop the real rivals, other clients on ours (10-30 min, 2 cores; 26 beside other work; needs make env-vllm env-sglang)

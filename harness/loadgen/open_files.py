@@ -21,7 +21,7 @@ def ensure_open_files(connections: int) -> int:
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise OpenFilesLimitError(
             f"the run can hold {connections} connections at once and needs an open-files limit of {needed}, "
-            f"but the hard limit is {hard}: raise it (ulimit -Hn {needed}), or set max_in_flight"
+            f"but the hard limit is {hard}: raise it (ulimit -Hn {needed}), or send at a lower rate"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     return needed
