@@ -29,12 +29,12 @@ async def wait_until_ready(
 
     prompt: token ids the model knows. poll_s: between tries. slo: stated as the run's requests state theirs.
     runs_already: nothing is starting, so that only an answer that says it is busy (429, 503) is worth another try.
-    Raises ServerNotReadyError after `deadline_s` with the last reason; ServerRefusesError at once when another model
-    answers, or a server that runs already refuses.
+    Raises ServerNotReadyError after `deadline_s` with the last answer's reason; ServerRefusesError at once when another
+    model answers, or a server that runs already refuses.
     """
     deadline = time.monotonic() + deadline_s
     plan = PlannedRequest("readiness", 0, tuple(prompt), 1, slo)
-    reason = "not tried"
+    reason: str | None = None
     while (left_s := deadline - time.monotonic()) > 0:
         settings = PlayerSettings(request_timeout_s=left_s, connect_timeout_s=left_s, drain_s=0, ignore_eos=False)
         async with CompletionsClient(target, settings) as client:
@@ -43,12 +43,13 @@ async def wait_until_ready(
         if exchange.status is Status.OK:
             _check_model(exchange.reply.model, target)
             return
-        reason = exchange.reason
+        if reason is None or exchange.status is not Status.TIMED_OUT:  # cut off by the deadline is no answer
+            reason = exchange.reason
         if runs_already and exchange.status not in (Status.REJECTED, Status.TIMED_OUT):
             raise ServerRefusesError(f"{target.base_url} gave no token: {reason}", reason, exchange.http_status)
         await asyncio.sleep(min(poll_s, max(0.0, deadline - time.monotonic())))
     raise ServerNotReadyError(
-        f"no token of model {target.model!r} from {target.base_url} within {deadline_s:g} s; last answer: {reason}"
+        f"no token of model {target.model!r} from {target.base_url} within {deadline_s:g} s; last answer: {reason or 'not tried'}"
     )
 
 

@@ -44,12 +44,21 @@ def test_c25_a_server_that_starts_late_is_awaited():
 def test_c25_the_deadline_ends_the_wait_with_the_last_reason(respond, why: str):
     async def wait() -> None:
         async with GoldenServer(respond) as server:
-            await wait_until_ready(target(server.base_url), 0.3, poll_s=0.01)
+            await wait_until_ready(target(server.base_url), 1, poll_s=0.01)
 
     started = time.monotonic()
     with pytest.raises(ServerNotReadyError, match=why):
         run(wait())
     assert time.monotonic() - started < 5
+
+
+def test_c25_a_try_that_the_deadline_cut_off_does_not_hide_the_last_answer():
+    async def wait() -> None:
+        async with GoldenServer(in_turn(refused(503), never())) as server:
+            await wait_until_ready(target(server.base_url), 1, poll_s=0.01)
+
+    with pytest.raises(ServerNotReadyError, match="HTTP 503"):
+        run(wait())
 
 
 def test_c25_another_model_is_refused_at_once():
