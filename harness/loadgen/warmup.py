@@ -49,7 +49,8 @@ async def wait_until_ready(
             raise ServerRefusesError(f"{target.base_url} gave no token: {reason}", reason, exchange.http_status)
         await asyncio.sleep(min(poll_s, max(0.0, deadline - time.monotonic())))
     raise ServerNotReadyError(
-        f"no token of model {target.model!r} from {target.base_url} within {deadline_s:g} s; last answer: {reason or 'not tried'}"
+        f"no token of model {target.model!r} from {target.base_url} within {deadline_s:g} s; "
+        f"last answer: {reason or 'not tried'}"
     )
 
 
