@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 import torch
 
+GREEDY_BELOW = 1e-5
+"""A temperature below it is greedy: logits divided by it leave the range of float32, and that fails the whole step."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
     """How a request's tokens are chosen and when it ends.
 
-    max_tokens: at least 1. temperature: 0 = greedy. seed: None = drawn from the machine's entropy.
+    max_tokens: at least 1. temperature: below GREEDY_BELOW = greedy. seed: None = drawn from the machine's entropy.
     ignore_eos: an end-of-text token does not end the request.
     """
 
@@ -28,7 +31,7 @@ class SamplingSettings:
 
 def make_generator(settings: SamplingSettings, device: torch.device) -> torch.Generator | None:
     """A request's own source of randomness; None for a greedy one."""
-    if settings.temperature == 0:
+    if settings.temperature < GREEDY_BELOW:
         return None
     generator = torch.Generator(device)
     if settings.seed is None:
