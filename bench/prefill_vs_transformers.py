@@ -1,7 +1,9 @@
 """Whole prefills: this engine against transformers' model of each architecture, same weights, same threads.
 
 python -m bench.prefill_vs_transformers. The ratio is transformers' time over ours, above 1 = ours is faster; exit code
-1 when the lower end of its interval is below 1 anywhere. Both return the logits of the last token only.
+1 when the lower end of its interval is below 1 anywhere. Both return the logits of the last token only. With --kernel
+sdpa and --attention sdpa both sides call the same attention kernel of torch; with --kernel auto ours is the one the
+engine takes by itself, which the line names.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import torch
 from bench.families import FAMILIES
 from bench.paired_ratio import interleaved_pairs, median_ratio, medians_ms, seconds
 from engine.core.command_line import OneSentenceParser, run_command
+from engine.torch_backend.attention_choice import ATTENTIONS
 from engine.torch_backend.checkpoint_folder import write_checkpoint
 from engine.torch_backend.models.catalogue import load_model
 from engine.torch_backend.profiling import Bench
@@ -44,7 +47,8 @@ def main() -> int:
     parser.add_argument("--model", nargs="+", default=FAMILIES, help="one of each architecture")
     parser.add_argument("--folder", type=Path, default=Path("checkpoints"), help="models absent there are written")
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 4096])
-    parser.add_argument("--attention", nargs="+", default=["eager", "sdpa"], help="transformers' attention")
+    parser.add_argument("--kernel", nargs="+", choices=ATTENTIONS, default=["sdpa", "auto"], help="our attention")
+    parser.add_argument("--attention", nargs="+", default=["sdpa"], help="transformers' attention: sdpa, eager")
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument(
         "--budget-s", type=float, default=600.0, help="fewer pairs where they take longer than this in all"
@@ -58,14 +62,16 @@ def main() -> int:
             folder = given.folder / name
             if not folder.is_dir():
                 write_checkpoint(name, folder)
-            slower |= _compare(folder, given)
+            for kernel in given.kernel:
+                slower |= _compare(folder, kernel, given)
     return 1 if slower else 0
 
 
-def _compare(folder: Path, given: argparse.Namespace) -> bool:
+def _compare(folder: Path, kernel: str, given: argparse.Namespace) -> bool:
     """Print the ratios of one model; whether transformers may be faster anywhere."""
-    engine = Bench(load_model(str(folder)), max(given.tokens))
-    share_s = given.budget_s / len(given.model) / len(given.attention) / len(given.tokens)
+    model = load_model(str(folder), attention=kernel)
+    engine = Bench(model, max(given.tokens))
+    share_s = given.budget_s / len(given.model) / len(given.kernel) / len(given.attention) / len(given.tokens)
     slower = False
     for attention in given.attention:
         reference = transformers_model(folder, attention)
@@ -78,8 +84,9 @@ def _compare(folder: Path, given: argparse.Namespace) -> bool:
             our_ms, their_ms = medians_ms(measured)
             slower |= low < 1
             print(
-                f"{folder.name}, {tokens:5d} tokens, {attention:5s}: ours {our_ms:8.1f} ms, transformers "
-                f"{their_ms:8.1f} ms, ratio {ratio:.3f} [{low:.3f}, {high:.3f}], {count} pairs",
+                f"{folder.name}, {tokens:5d} tokens: ours ({model.attention_kernel.name}) {our_ms:8.1f} ms, "
+                f"transformers ({attention}) {their_ms:8.1f} ms, ratio {ratio:.3f} [{low:.3f}, {high:.3f}], "
+                f"{count} pairs",
                 flush=True,
             )
     return slower

@@ -1,6 +1,7 @@
 """The shape of a decoder, read from a Hugging Face `config.json`."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def read_shape(folder: Path, name: str | None = None) -> ModelShape:
     head_dim = _integer(config, "head_dim", path, default=hidden // heads if llama or architecture == QWEN2 else None)
     if head_dim % 2:
         raise ModelLoadError(f"{path}: head_dim {head_dim} is odd, rotary embedding needs an even one")
-    rope = config.get("rope_parameters") or {}
+    rope = _object(config, "rope_parameters", path)
     mixture = _experts(config, path) if architecture == QWEN3_MOE else _Experts()
     return ModelShape(
         name=name or folder.resolve().name,
@@ -105,9 +106,9 @@ def read_shape(folder: Path, name: str | None = None) -> ModelShape:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
-        rope_scaling=_rope_scaling(rope or config.get("rope_scaling"), path),
+        norm_eps=_number(config, "rms_norm_eps", path, default=1e-6),
+        rope_theta=_number(rope if "rope_theta" in rope else config, "rope_theta", path, default=10000.0),
+        rope_scaling=_rope_scaling(rope or _object(config, "rope_scaling", path), path),
         max_positions=_integer(config, "max_position_embeddings", path, default=2048 if llama else None),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         eos_token_ids=_eos_token_ids(config, folder),
@@ -134,7 +135,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _architecture(config: dict[str, Any], path: Path) -> str:
-    given = config.get("architectures") or ["none named"]
+    given = _list(config, "architectures", path) or ["none named"]
     for known in ARCHITECTURES:
         if known in given:
             return known
@@ -147,7 +148,7 @@ def _refuse_unsupported(config: dict[str, Any], architecture: str, path: Path) -
     for key in ("mlp_bias",) if architecture == QWEN2 else ("attention_bias", "mlp_bias"):
         if config.get(key):
             raise ModelLoadError(f"{path}: {key} is set, and projections with a bias are not supported")
-    windowed = set(config.get("layer_types") or ()) - {"full_attention"}
+    windowed = any(kind != "full_attention" for kind in _list(config, "layer_types", path))
     if config.get("use_sliding_window") or windowed:
         raise ModelLoadError(f"{path}: attention over a sliding window is not supported, only full attention is")
     activation = config.get("hidden_act", "silu")
@@ -184,28 +185,54 @@ def _integer(config: dict[str, Any], key: str, path: Path, default: int | None =
     return value
 
 
-def _rope_scaling(given: dict[str, Any] | None, path: Path) -> RopeScaling | None:
-    kind = (given or {}).get("rope_type", (given or {}).get("type", "default"))
-    if given is None or kind == "default":
+def _number(given: dict[str, Any], key: str, path: Path, default: float | None = None) -> float:
+    value = given.get(key)
+    if value is None:
+        value = default
+    if value is None:
+        raise ModelLoadError(f"{path}: {key} is missing")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ModelLoadError(f"{path}: {key} must be a number above 0, got {value!r}")
+    return float(value)
+
+
+def _object(config: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+    value = config.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ModelLoadError(f"{path}: {key} must be an object, got {value!r}")
+    return value or {}
+
+
+def _list(config: dict[str, Any], key: str, path: Path) -> list[Any]:
+    value = config.get(key)
+    if value is not None and not isinstance(value, list):
+        raise ModelLoadError(f"{path}: {key} must be a list, got {value!r}")
+    return value or []
+
+
+def _rope_scaling(given: dict[str, Any], path: Path) -> RopeScaling | None:
+    kind = given.get("rope_type", given.get("type", "default"))
+    if kind == "default":
         return None
     if kind != "llama3":
         raise ModelLoadError(f"{path}: rope scaling of type {kind} is not supported, only default and llama3 are")
-    try:
-        return RopeScaling(
-            factor=float(given["factor"]),
-            low_freq_factor=float(given["low_freq_factor"]),
-            high_freq_factor=float(given["high_freq_factor"]),
-            original_max_positions=int(given["original_max_position_embeddings"]),
-        )
-    except KeyError as error:
-        raise ModelLoadError(f"{path}: rope scaling of type llama3 lacks {error.args[0]}") from error
+    keys = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    for key in keys:
+        if given.get(key) is None:
+            raise ModelLoadError(f"{path}: rope scaling of type llama3 lacks {key}")
+    factor, low, high, positions = (_number(given, key, path) for key in keys)
+    if low >= high:
+        raise ModelLoadError(f"{path}: low_freq_factor {low:g} must be below high_freq_factor {high:g}")
+    return RopeScaling(factor, low, high, int(positions))
 
 
 def _eos_token_ids(config: dict[str, Any], folder: Path) -> tuple[int, ...]:
-    given = config.get("eos_token_id")
+    path, given = folder / "config.json", config.get("eos_token_id")
     generation = folder / "generation_config.json"
     if generation.is_file():
-        given = _read_json(generation).get("eos_token_id", given)
-    if given is None:
-        return ()
-    return tuple(int(token) for token in given) if isinstance(given, list) else (int(given),)
+        path, given = generation, _read_json(generation).get("eos_token_id", given)
+    tokens = given if isinstance(given, list) else [] if given is None else [given]
+    for token in tokens:
+        if not isinstance(token, int) or isinstance(token, bool):
+            raise ModelLoadError(f"{path}: eos_token_id must be whole numbers, got {token!r}")
+    return tuple(tokens)

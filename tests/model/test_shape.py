@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from engine.model.shape import ModelLoadError, ModelShape, read_shape
+from engine.model.shape import ModelLoadError, ModelShape, RopeScaling, read_shape
 
+ROPE = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -91,6 +92,29 @@ def test_qwen3_moe_has_experts_in_every_layer(tmp_path: Path, changes: dict[str,
     assert (shape.architecture, shape.intermediate_size) == ("Qwen3MoeForCausalLM", 96)
 
 
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_scaled_positions_are_read_under_both_names(tmp_path: Path, key: str) -> None:
+    shape = shape_of(tmp_path, LLAMA, **{key: {"rope_type": "llama3", "rope_theta": 5e5, **ROPE}})
+    assert shape.rope_scaling == RopeScaling(8.0, 1.0, 4.0, 64)
+    assert shape.rope_theta == (1e6 if key == "rope_scaling" else 5e5)
+
+
+ODD: tuple[Any, ...] = (None, "x", -1, 0, 1.5, True, [], {}, [1], {"a": 1}, 10**12, float("nan"), [None], ["</s>"])
+
+
+@pytest.mark.parametrize("config", [LLAMA, QWEN2, QWEN3, QWEN3_MOE], ids=lambda config: config["architectures"][0])
+def test_whatever_a_config_says_it_is_a_shape_or_a_sentence(tmp_path: Path, config: dict[str, Any]) -> None:
+    told = []
+    for key in {*QWEN3_MOE, *QWEN2, "rope_scaling", "rope_parameters", "layer_types", "dtype", "num_local_experts"}:
+        for value in ODD:
+            try:
+                shape_of(tmp_path, config, **{key: value})
+            except ModelLoadError as error:
+                told.append(str(error))
+    assert len(told) > 100
+    assert all(each.startswith(f"{tmp_path / 'config.json'}: ") and "\n" not in each for each in told)
+
+
 def test_the_end_of_text_ids_of_the_generation_config_win(tmp_path: Path) -> None:
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": [3, 4]}', encoding="utf-8")
     assert shape_of(tmp_path, LLAMA).eos_token_ids == (3, 4)
@@ -110,6 +134,16 @@ def test_the_end_of_text_ids_of_the_generation_config_win(tmp_path: Path) -> Non
         (LLAMA, {"head_dim": 15}, "head_dim 15 is odd"),
         (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope scaling of type yarn is not supported"),
         (LLAMA, {"rope_scaling": {"rope_type": "llama3", "factor": 8}}, "lacks low_freq_factor"),
+        (LLAMA, {"rope_scaling": {"rope_type": "llama3", **ROPE, "factor": "8x"}}, "factor must be a number above 0"),
+        (LLAMA, {"rope_scaling": {"rope_type": "llama3", **ROPE, "low_freq_factor": 4}}, "must be below high_freq_fac"),
+        (LLAMA, {"rope_scaling": "linear"}, "rope_scaling must be an object, got 'linear'"),
+        (LLAMA, {"rope_parameters": [8]}, r"rope_parameters must be an object, got \[8\]"),
+        (LLAMA, {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4}}, "rope scaling of type dynamic is"),
+        (LLAMA, {"rope_theta": "big"}, "rope_theta must be a number above 0, got 'big'"),
+        (LLAMA, {"rms_norm_eps": 0}, "rms_norm_eps must be a number above 0, got 0"),
+        (LLAMA, {"architectures": 3}, "architectures must be a list, got 3"),
+        (LLAMA, {"layer_types": 3}, "layer_types must be a list, got 3"),
+        (LLAMA, {"eos_token_id": "</s>"}, "eos_token_id must be whole numbers, got '</s>'"),
         (LLAMA, {"vocab_size": "many"}, "vocab_size must be a whole number above 0, got 'many'"),
         (LLAMA, {"vocab_size": True}, "vocab_size must be a whole number above 0, got True"),
         (QWEN2, {"use_sliding_window": True}, "attention over a sliding window is not supported"),
