@@ -135,6 +135,10 @@ DOWN = "model.layers.1.mlp.down_proj.weight"
             rf"tensor {DOWN} has shape \[48, 81\], expected \[48, 80\]",
         ),
         (
+            edit_weights(lambda weights: weights.update({DOWN: torch.ones(48, 80, dtype=torch.int8)})),
+            f"tensor {DOWN} holds I8, which is not supported",
+        ),
+        (
             edit_config(architectures=["Qwen2ForCausalLM"]),
             r"tensor model\.layers\.0\.self_attn\.q_proj\.bias is missing",
         ),

@@ -7,12 +7,20 @@ import torch
 
 from engine.core.batch import Sequence
 from engine.model.granularity import Granularity
+from engine.torch_backend.attention_kernels import Sdpa
 from engine.torch_backend.gate import Gate
 from engine.torch_backend.models.catalogue import load_model
 from tests.torch_backend.engine_run import hf_model, logits_of, new_cache, plan, prompt
 from tests.torch_backend.families import Family
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+KERNELS = ("chosen here", "sdpa")
+
+
+def use_kernel(family: Family, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what computes attention where the machine has no faster kernel."""
+    if kernel == "sdpa":
+        monkeypatch.setattr(family.model, "attention_kernel", Sdpa())
 
 
 def expected_logits(reference: Any, tokens: list[int]) -> torch.Tensor:
@@ -30,9 +38,11 @@ def test_whole_prompt(family: Family, length: int, granularity: Granularity) -> 
     torch.testing.assert_close(got, expected_logits(family.reference, tokens), **CLOSE)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("chunk", [1, 37, 128, 300])
-def test_chunks_one_after_the_other(family: Family, chunk: int) -> None:
-    """Chunks of 128 and more take the path that merges two parts, shorter ones the masked path."""
+def test_chunks_one_after_the_other(family: Family, chunk: int, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With sdpa chunks of 128 and more take the path that merges two parts, shorter ones the masked path."""
+    use_kernel(family, kernel, monkeypatch)
     length = 2 * chunk + 5
     tokens = prompt(length, seed=chunk)
     cache = new_cache(family.model, blocks=80)
@@ -51,8 +61,12 @@ def test_chunks_one_after_the_other(family: Family, chunk: int) -> None:
     torch.testing.assert_close(got, expected_logits(family.reference, tokens), **CLOSE)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("granularity", [Granularity.OPERATOR, Granularity.TILE])
-def test_batch_of_different_lengths_and_contexts(family: Family, granularity: Granularity) -> None:
+def test_batch_of_different_lengths_and_contexts(
+    family: Family, granularity: Granularity, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_kernel(family, kernel, monkeypatch)
     tokens = {
         name: prompt(length, seed=i) for i, (name, length) in enumerate({"a": 5, "b": 41, "c": 30, "d": 1}.items())
     }

@@ -11,6 +11,9 @@ from engine.model.shape import ModelLoadError
 from engine.torch_backend.models.shard import WHOLE, Shard
 from engine.torch_backend.models.tensors import TensorSpec
 
+_NUMBERS = ("F64", "F32", "F16", "BF16")
+"""What safetensors calls the number formats of weights; others are quantized, and mean nothing without their scales."""
+
 
 class WeightSource(Protocol):
     """Gives tensors by their Hugging Face name, on the model's device and in its dtype."""
@@ -57,6 +60,8 @@ class SafetensorsFolder:
             if file not in self._opened:
                 self._opened[file] = safe_open(file, framework="pt")
             stored = self._opened[file].get_slice(spec.name)
+            if stored.get_dtype() not in _NUMBERS:
+                raise ModelLoadError(f"{file}: tensor {spec.name} holds {stored.get_dtype()}, which is not supported")
             size = tuple(stored.get_shape())
             if size != spec.size:
                 raise ModelLoadError(f"{file}: tensor {spec.name} has shape {list(size)}, expected {list(spec.size)}")
