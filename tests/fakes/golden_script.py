@@ -1,5 +1,6 @@
 """What the golden server answers, byte by byte: steps at instants, and builders for the usual ones."""
 
+import asyncio
 import dataclasses
 import itertools
 import json
@@ -30,13 +31,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """One whole reply. The head goes out with the first step (or at the end, without steps)."""
+    """One whole reply. The head goes out with the first step (or at the end, without steps).
+
+    until: nothing is written before it is set; then all steps that are due go out.
+    """
 
     steps: tuple[Step, ...] = ()
     end: End = End.KEEP
     status: int = 200
     content_type: str = "text/event-stream"
     headers: dict[str, str] = field(default_factory=dict)
+    until: asyncio.Event | None = None
 
     def in_one_send(self, at_s: float | None = None) -> "Script":
         """All bytes at once, at the instant of the last step."""
@@ -162,6 +167,11 @@ def always(script: Script) -> Respond:
 def after(first_s: float, gap_s: float = 0.0) -> Respond:
     """Every request is answered completely, the first token `first_s` after it arrived."""
     return lambda seen: complete(seen, first_s, gap_s)
+
+
+def once(told: asyncio.Event) -> Respond:
+    """Every request is answered completely, but none before `told` is set."""
+    return lambda seen: dataclasses.replace(complete(seen), until=told)
 
 
 def in_turn(*responds: Respond | Script) -> Respond:

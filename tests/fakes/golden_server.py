@@ -101,7 +101,7 @@ class GoldenServer:
         try:
             if leaving is None:
                 _write_steps(script, writer)
-            elif not await self._play_steps(seen, script, writer, leaving):
+            elif not await _told(script, leaving) or not await self._play_steps(seen, script, writer, leaving):
                 seen.left_at_ns = time.monotonic_ns()
                 return False
         finally:
@@ -145,7 +145,17 @@ class GoldenServer:
 
 
 def _takes_time(script: Script) -> bool:
-    return script.end is End.HANG or any(step.at_s > 0 for step in script.steps)
+    return script.end is End.HANG or script.until is not None or any(step.at_s > 0 for step in script.steps)
+
+
+async def _told(script: Script, leaving: "asyncio.Future[bytes]") -> bool:
+    """Wait for what the script waits for; False when the client left first."""
+    if script.until is None:
+        return True
+    told = asyncio.ensure_future(script.until.wait())
+    await asyncio.wait((told, leaving), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    return not leaving.done()
 
 
 def _write_steps(script: Script, writer: asyncio.StreamWriter) -> None:

@@ -49,7 +49,7 @@ def test_a_host_slower_than_its_device_has_nothing_in_flight() -> None:
     assert found.mean_s == pytest.approx(1.0, rel=0.05)  # the next launch is 0 to 2 s away, all before it has ended
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     took_us=st.lists(st.integers(20, 3000), min_size=1, max_size=12),
     bound_us=st.integers(100, 4000),

@@ -13,6 +13,10 @@ from tests.fakes.golden_script import MODEL, Respond
 from tests.fakes.golden_server import GoldenServer
 
 MS = 1_000_000
+RUN_S = 100.0
+"""Whatever a busy machine does, a run that should end has ended by then."""
+SURELY_S = 2.0
+"""A limit that is waited out, long enough for what a test expects to come before it."""
 
 
 def plan(index: int, due_ms: float = 0.0, *, max_tokens: int = 1, tokens: int = 3, ttft_ms: float | None = None):
@@ -26,7 +30,7 @@ def plans(count: int, gap_ms: float = 0.0, **more: Any) -> list[PlannedRequest]:
 
 def settings(**changes: Any) -> PlayerSettings:
     return PlayerSettings(
-        **{"request_timeout_s": 5.0, "drain_s": 5.0, "lead_in_s": 0.02, "progress": ShowProgress.OFF} | changes
+        **{"request_timeout_s": 60.0, "drain_s": 60.0, "lead_in_s": 0.02, "progress": ShowProgress.OFF} | changes
     )
 
 
@@ -46,7 +50,7 @@ async def play_against(
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 20))
+    return asyncio.run(asyncio.wait_for(work, RUN_S))
 
 
 def played(respond: Respond, requests: Sequence[PlannedRequest], **changes: Any) -> tuple[RunResult, GoldenServer]:

@@ -1,18 +1,17 @@
 """Stopping a run: the first press drains, the second cuts; records are kept either way."""
 
 import asyncio
-import time
 
 from engine.core.record import Status
 from harness.loadgen.interrupt import Interrupt
 from harness.loadgen.player import play
 from tests.fakes.golden_script import Respond, Script, Seen, after, never
 from tests.fakes.golden_server import GoldenServer
-from tests.loadgen.rig import plans, run, settings, target
+from tests.loadgen.rig import RUN_S, plans, run, settings, target
 
 
 async def _interrupted(respond: Respond, press_at: int, second_after_s: float | None = None, **changes):
-    """100 requests due every 20 ms; the user presses when the server gets request number `press_at`."""
+    """100 requests due every 100 ms; the user presses when the server gets request number `press_at`."""
     interrupt = Interrupt()
 
     def pressing(seen: Seen) -> Script:
@@ -23,7 +22,7 @@ async def _interrupted(respond: Respond, press_at: int, second_after_s: float | 
         return respond(seen)
 
     async with GoldenServer(pressing) as server:
-        requests = plans(100, gap_ms=20)
+        requests = plans(100, gap_ms=100)
         result = await play(requests, target(server.base_url), settings(**changes), interrupt=interrupt)
         return result, len(server.seen)
 
@@ -41,9 +40,8 @@ def test_c55_the_first_press_stops_sending_and_drains():
 
 
 def test_c55_the_second_press_stops_hard():
-    started = time.monotonic()
-    result, seen = run(_interrupted(lambda _: never(), 5, second_after_s=0.1, drain_s=60, request_timeout_s=60))
-    assert time.monotonic() - started < 15
+    limits = {"drain_s": 2 * RUN_S, "request_timeout_s": 2 * RUN_S}  # far longer than the run may take
+    result, seen = run(_interrupted(lambda _: never(), 5, second_after_s=0.1, **limits))
     statuses = [record.status for record in result.records]
     assert statuses.count(Status.UNFINISHED) == result.client.requests_sent >= seen >= 6
     assert statuses.count(Status.UNFINISHED) + statuses.count(Status.UNSENT) == 100
@@ -51,9 +49,7 @@ def test_c55_the_second_press_stops_hard():
 
 
 def test_c55_a_drain_after_an_interrupt_has_its_deadline():
-    started = time.monotonic()
-    result, _ = run(_interrupted(lambda _: never(), 5, drain_s=0.2, request_timeout_s=60))
-    assert time.monotonic() - started < 15
+    result, _ = run(_interrupted(lambda _: never(), 5, drain_s=0.2, request_timeout_s=2 * RUN_S))
     assert result.client.interrupted
 
 

@@ -1,5 +1,6 @@
 """Progress is plain lines without a terminal, and nothing when switched off."""
 
+import asyncio
 import io
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 from harness.loadgen import player
 from harness.loadgen.progress import NoProgress, PlainProgress, RichProgress, Standing, open_progress
 from harness.loadgen.settings import ShowProgress
-from tests.fakes.golden_script import after
+from tests.fakes.golden_script import once
 from tests.fakes.golden_server import GoldenServer
 from tests.loadgen.rig import plans, run, settings, target
 
@@ -48,13 +49,16 @@ def test_without_rich_a_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatc
 def test_a_run_shows_where_it_stands(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(player, "PROGRESS_PERIOD_S", 0.02)
     seen: list[Standing] = []
+    shown = asyncio.Event()
 
     class Kept(NoProgress):
         def show(self, standing: Standing) -> None:
             seen.append(standing)
+            if len(seen) > 3:
+                shown.set()
 
     async def watched() -> None:
-        async with GoldenServer(after(0.01)) as server:
+        async with GoldenServer(once(shown)) as server:
             await player.play(plans(5, gap_ms=60), target(server.base_url), settings(), progress=Kept())
 
     run(watched())

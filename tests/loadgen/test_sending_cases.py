@@ -1,5 +1,6 @@
 """Sending the load over real sockets: the cases reported against peers."""
 
+import asyncio
 import json
 import time
 
@@ -19,10 +20,11 @@ from tests.fakes.golden_script import (
     in_turn,
     never,
     noop,
+    once,
     refused,
     token,
 )
-from tests.loadgen.rig import MS, plan, plans, play_against, played, run, settings, target
+from tests.loadgen.rig import MS, RUN_S, SURELY_S, plan, plans, play_against, played, run, settings, target
 
 
 def statuses(result) -> list[Status]:
@@ -36,7 +38,7 @@ def test_c17_waiting_inside_the_client_counts_in_ttft():
     # Request k is served k-th: (k + 1) x 100 ms of service, less the k x 20 ms it was due later.
     for index, value in enumerate(ttft_ms):
         assert value >= 100 * (index + 1) - 20 * index
-    assert ttft_ms[-1] < 3 * (100 * 8 - 20 * 7)
+    assert ttft_ms[-1] <= result.client.wall_ns / MS - 20 * 7
     assert result.records[-1].sent_at_ns - result.records[-1].due_at_ns > 500 * MS
     assert result.client.sender_lag_max_ns > 500 * MS
     assert all(
@@ -45,12 +47,16 @@ def test_c17_waiting_inside_the_client_counts_in_ttft():
 
 
 def test_c19_three_hundred_at_once_are_all_in_flight():
-    held_ms = 3_000
-    result, server = played(after(held_ms / 1000), plans(300), request_timeout_s=60.0, drain_s=60.0)
-    arrivals = [seen.arrived_at_ns for seen in server.seen]
-    assert len(arrivals) == 300
-    # A hidden limit would hold the next request back until the first answer.
-    assert max(arrivals) - min(arrivals) < held_ms * MS
+    all_are_here = asyncio.Event()
+
+    def hold(seen: Seen) -> Script:
+        if seen.index == 299:
+            all_are_here.set()
+        return once(all_are_here)(seen)
+
+    # A hidden limit would hold the next request back until the first answer, which would never come.
+    result, server = played(hold, plans(300))
+    assert len(server.seen) == 300
     assert statuses(result) == [Status.OK] * 300
 
 
@@ -66,7 +72,7 @@ def test_c20_what_large_bodies_cost_the_sender_is_in_its_lag(write_ms: int, monk
         stamped_at_ns[exchange.prepared.plan.request_id] = exchange.sent_at_ns
 
     monkeypatch.setattr(client_module, "_stamp_sent", slow_stamp)
-    result, server = played(after(0.0), [plan(index, tokens=80_000) for index in range(64)], request_timeout_s=15.0)
+    result, server = played(after(0.0), [plan(index, tokens=80_000) for index in range(64)])
     assert statuses(result) == [Status.OK] * 64
     assert all(len(seen.body) > 400_000 for seen in server.seen)
     # The stated instants are those of the bodies' writing, and none of them is after the server had the request.
@@ -89,17 +95,17 @@ def test_c21_a_busy_event_loop_shows_in_loop_lag_sender_lag_and_cpu():
 
 def _burn(cpu_s: float) -> None:
     """Hold the event loop for this much CPU time, or more of the wall's on a busy machine."""
-    until = time.process_time() + cpu_s
-    while time.process_time() < until:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
         pass
 
 
 def test_c23_a_time_out_is_explicit_and_a_miss():
     with pytest.raises(TypeError):
         type(settings())(drain_s=1.0)
-    result, server = played(never_and_slow(), plans(2), request_timeout_s=0.15)
+    result, server = played(never_and_slow(), plans(2), request_timeout_s=SURELY_S)
     assert statuses(result) == [Status.TIMED_OUT] * 2
-    assert all("0.15 s" in record.reason for record in result.records)
+    assert all("2 s after it was sent" in record.reason for record in result.records)
     assert [record.first_token_at_ns is not None for record in result.records] == [False, True]
     assert all(seen.left_at_ns is not None for seen in server.seen)
 
@@ -109,20 +115,21 @@ def never_and_slow():
 
 
 def test_giving_up_aborts_the_request_and_only_before_the_first_token():
-    started_late = events((0.0, token()), (0.3, token(finish="length")))
-    requests = plans(3, gap_ms=10, max_tokens=2, ttft_ms=20)
+    started_late = events((0.0, token()), (SURELY_S + 0.2, token(finish="length")))
+    requests = plans(3, gap_ms=10, max_tokens=2, ttft_ms=SURELY_S * 1000 / 5)
     result, server = played(
         in_turn(never(), started_late, lambda seen: complete(seen)), requests, give_up_slo_multiple=5
     )
     assert statuses(result) == [Status.GAVE_UP, Status.OK, Status.OK]
     assert "5 x TTFT SLO" in result.records[0].reason
-    left_at_ns = server.seen[0].left_at_ns
-    assert left_at_ns is not None
-    assert left_at_ns - server.seen[0].arrived_at_ns > 80 * MS
+    assert server.seen[0].left_at_ns is not None
+    assert result.client.wall_ns >= SURELY_S * 1000 * MS
 
 
 def test_giving_up_while_waiting_for_a_slot_is_unsent():
-    result, server = played(after(0.2), plans(3, ttft_ms=30), max_in_flight=1, give_up_slo_multiple=10)
+    # The second one gives up when the third would, too.
+    requests = plans(3, ttft_ms=SURELY_S * 1000 / 10)
+    result, server = played(in_turn(after(0.0), never()), requests, max_in_flight=1, give_up_slo_multiple=10)
     assert statuses(result) == [Status.OK, Status.GAVE_UP, Status.UNSENT]
     assert len(server.seen) == 2
 
@@ -136,7 +143,8 @@ def test_c26_bodies_are_built_before_the_clock_starts(monkeypatch: pytest.Monkey
     from harness.loadgen import player
 
     built: list[int] = []
-    real = player.prepare
+    started: list[int] = []
+    real, paced = player.prepare, player.pace
 
     def slow_prepare(*words) -> PreparedRequest:
         time.sleep(0.005)
@@ -144,24 +152,28 @@ def test_c26_bodies_are_built_before_the_clock_starts(monkeypatch: pytest.Monkey
         built.append(time.monotonic_ns())
         return one
 
+    def pace_from(due_ns, start_ns, waker):
+        started.append(start_ns)
+        return paced(due_ns, start_ns, waker)
+
     monkeypatch.setattr(player, "prepare", slow_prepare)
+    monkeypatch.setattr(player, "pace", pace_from)
     result, server = played(noop(), plans(30, gap_ms=1))
     assert len(built) == 30
-    assert max(built) < min(seen.arrived_at_ns for seen in server.seen)
-    # Building took five times the schedule; had it been inside, the last send would be some 120 ms late.
-    assert min(record.sent_at_ns - record.due_at_ns for record in result.records[-10:]) < 60 * MS
+    assert max(built) <= started[0] <= min(seen.arrived_at_ns for seen in server.seen)
+    assert statuses(result) == [Status.OK] * 30
 
 
 def test_c27_servers_that_never_answer_do_not_hang_the_run():
-    started = time.monotonic()
-    result, _ = played(in_turn(never(), after(0.0)), plans(10, gap_ms=5), drain_s=0.2, request_timeout_s=100.0)
-    assert time.monotonic() - started < 5
+    limits = {"drain_s": SURELY_S, "request_timeout_s": 2 * RUN_S}
+    result, _ = played(in_turn(never(), after(0.0)), plans(10, gap_ms=5), **limits)
     assert statuses(result) == [Status.UNFINISHED, Status.OK] * 5
     assert result.client.requests_sent == result.client.requests_due == 10
 
 
 def test_c27_sent_and_unsent_make_the_scheduled():
-    result, server = played(never_(), plans(6, gap_ms=5), drain_s=0.1, request_timeout_s=100.0, max_in_flight=2)
+    limits = {"drain_s": SURELY_S, "request_timeout_s": 2 * RUN_S, "max_in_flight": 2}
+    result, server = played(never_(), plans(6, gap_ms=5), **limits)
     assert statuses(result) == [Status.UNFINISHED] * 2 + [Status.UNSENT] * 4
     unsent = statuses(result).count(Status.UNSENT)
     assert result.client.requests_sent == len(server.seen) == 2
@@ -220,7 +232,8 @@ def test_c25_no_success_at_all_is_said_and_no_success_is_not_needed_twice():
 
 
 def test_connections_are_reused():
-    _, server = played(noop(), plans(20, gap_ms=10))
+    # One after the other, so that a pause of the machine sends no two at once.
+    _, server = played(noop(), plans(20, gap_ms=10), max_in_flight=1)
     assert server.connections < 20
 
 

@@ -62,7 +62,7 @@ LINE_ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
 TEXTS = st.text(st.characters(exclude_characters="\r\n", exclude_categories=("Cs",)), max_size=12).map(str.encode)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(TEXTS, st.booleans(), st.booleans(), LINE_ENDS), max_size=6), st.data())
 def test_random_streams_in_random_pieces(written, data):
     stream, expected = b"", []

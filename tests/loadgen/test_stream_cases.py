@@ -24,7 +24,7 @@ from tests.fakes.golden_script import (
     token,
     usage,
 )
-from tests.loadgen.rig import MS, only_record, plans, played
+from tests.loadgen.rig import MS, RUN_S, only_record, plans, played
 
 
 def ttft_ms(record: RequestRecord) -> float:
@@ -42,7 +42,7 @@ def test_c01_a_role_chunk_is_not_the_first_token():
     )
     record = only_record(always(script))
     assert record.status is Status.OK
-    assert 150 <= ttft_ms(record) < 400
+    assert ttft_ms(record) >= 150
 
 
 def test_c02_a_200_without_a_token_is_a_failure():
@@ -65,8 +65,7 @@ def test_c03_a_usage_chunk_without_choices_is_read_and_is_no_token(choices):
 def test_c04_a_trailing_usage_chunk_does_not_move_the_end():
     record = only_record(always(events((0.02, token(finish="length")), (0.4, usage(3, 1)), (0.4, DONE))))
     assert record.status is Status.OK
-    assert record.last_token_at_ns is not None
-    assert record.last_token_at_ns - record.due_at_ns < 350 * MS
+    assert record.last_token_at_ns == record.first_token_at_ns
 
 
 def test_c06_five_events_in_one_read():
@@ -105,11 +104,10 @@ def test_c09_an_error_object_inside_a_200_stream():
 
 
 def test_c09_after_an_error_object_the_connection_is_closed():
-    script = events((0.0, token()), (0.0, error("out of memory")), (3.0, token()))
-    _, server = played(always(script), plans(1, max_tokens=2))
-    left_at_ns = server.seen[0].left_at_ns
-    assert left_at_ns is not None
-    assert left_at_ns - server.seen[0].arrived_at_ns < 2000 * MS
+    script = events((0.0, token()), (0.0, error("out of memory")), (2 * RUN_S, token()))
+    result, server = played(always(script), plans(1, max_tokens=2), request_timeout_s=2 * RUN_S, drain_s=2 * RUN_S)
+    assert result.records[0].reason == "out of memory"
+    assert server.seen[0].left_at_ns is not None
 
 
 def test_after_done_a_server_that_does_not_end_its_reply_is_left():
@@ -138,13 +136,12 @@ def test_c10_a_stream_that_breaks_before_any_token_failed(end: End):
 def test_c11_a_reasoning_token_is_the_first_token():
     script = events(
         (0.03, delta(reasoning_content="hm")),
-        (0.3, delta(content="x", finish="length")),
-        (0.3, usage(3, 2)),
-        (0.3, DONE),
+        (1.5, delta(content="x", finish="length")),
+        (1.5, usage(3, 2)),
+        (1.5, DONE),
     )
     record = only_record(always(script), max_tokens=2)
     assert record.status is Status.OK
-    assert ttft_ms(record) < 280
     assert record.tbt_max_ns is not None
     assert record.tbt_max_ns > 150 * MS
 
@@ -157,15 +154,26 @@ def test_c13_usage_is_requested_and_its_absence_flagged():
 
 
 def test_c15_the_stamp_is_taken_before_parsing(monkeypatch: pytest.MonkeyPatch):
-    class SlowParser(client_module.SSEParser):
+    read_at_ns: list[int] = []
+    stamped_at_ns: list[int] = []
+
+    class WatchedParser(client_module.SSEParser):
         def feed(self, read: bytes):
-            time.sleep(0.3)
+            read_at_ns.append(time.monotonic_ns())
             return super().feed(read)
 
-    monkeypatch.setattr(client_module, "SSEParser", SlowParser)
+    class WatchedReply(client_module.Reply):
+        def feed(self, event, at_ns: int) -> None:
+            stamped_at_ns.append(at_ns)
+            super().feed(event, at_ns)
+
+    monkeypatch.setattr(client_module, "SSEParser", WatchedParser)
+    monkeypatch.setattr(client_module, "Reply", WatchedReply)
     record = only_record(lambda seen: complete(seen).in_one_send())
     assert record.status is Status.OK
-    assert ttft_ms(record) < 250
+    assert len(read_at_ns) == 1
+    assert stamped_at_ns
+    assert max(stamped_at_ns) <= read_at_ns[0]
 
 
 def test_an_answer_that_is_not_a_stream_is_a_failure():

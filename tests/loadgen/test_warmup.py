@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-import time
+import socket
 
 import pytest
 
@@ -12,7 +12,7 @@ from harness.loadgen.settings import Target
 from harness.loadgen.warmup import wait_until_ready, warm_up
 from tests.fakes.golden_script import DONE, MODEL, after, events, in_turn, never, refused, token
 from tests.fakes.golden_server import GoldenServer
-from tests.loadgen.rig import plans, run, settings, target
+from tests.loadgen.rig import RUN_S, SURELY_S, plans, run, settings, target
 
 
 def test_c25_ready_after_one_real_token():
@@ -20,7 +20,7 @@ def test_c25_ready_after_one_real_token():
 
     async def wait() -> int:
         async with GoldenServer(in_turn(refused(503), no_token, after(0.01))) as server:
-            await wait_until_ready(target(server.base_url), 10, poll_s=0.01)
+            await wait_until_ready(target(server.base_url), RUN_S, poll_s=0.01)
             return len(server.seen)
 
     assert run(wait()) == 3
@@ -28,13 +28,15 @@ def test_c25_ready_after_one_real_token():
 
 def test_c25_a_server_that_starts_late_is_awaited():
     async def wait() -> bool:
-        async with GoldenServer(after(0.0)) as probe:
-            port = int(probe.base_url.rsplit(":", 1)[1])
-        waiting = asyncio.create_task(wait_until_ready(target(f"http://127.0.0.1:{port}"), 10, poll_s=0.01))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-        async with GoldenServer(after(0.0), port=port):
-            await waiting
+        with socket.socket() as kept:  # bound, so that nobody else takes the port; nobody listens there yet
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            kept.bind(("127.0.0.1", 0))
+            port = kept.getsockname()[1]
+            waiting = asyncio.create_task(wait_until_ready(target(f"http://127.0.0.1:{port}"), RUN_S, poll_s=0.01))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            async with GoldenServer(after(0.0), port=port):
+                await waiting
         return True
 
     assert run(wait())
@@ -44,18 +46,16 @@ def test_c25_a_server_that_starts_late_is_awaited():
 def test_c25_the_deadline_ends_the_wait_with_the_last_reason(respond, why: str):
     async def wait() -> None:
         async with GoldenServer(respond) as server:
-            await wait_until_ready(target(server.base_url), 1, poll_s=0.01)
+            await wait_until_ready(target(server.base_url), SURELY_S, poll_s=0.01)
 
-    started = time.monotonic()
     with pytest.raises(ServerNotReadyError, match=why):
         run(wait())
-    assert time.monotonic() - started < 5
 
 
 def test_c25_a_try_that_the_deadline_cut_off_does_not_hide_the_last_answer():
     async def wait() -> None:
         async with GoldenServer(in_turn(refused(503), never())) as server:
-            await wait_until_ready(target(server.base_url), 1, poll_s=0.01)
+            await wait_until_ready(target(server.base_url), SURELY_S, poll_s=0.01)
 
     with pytest.raises(ServerNotReadyError, match="HTTP 503"):
         run(wait())
@@ -64,7 +64,7 @@ def test_c25_a_try_that_the_deadline_cut_off_does_not_hide_the_last_answer():
 def test_c25_another_model_is_refused_at_once():
     async def wait() -> None:
         async with GoldenServer(after(0.0)) as server:
-            await wait_until_ready(Target(server.base_url, "llama3_8b"), 60)
+            await wait_until_ready(Target(server.base_url, "llama3_8b"), RUN_S)
 
     with pytest.raises(ServerNotReadyError, match=f"serves model '{MODEL}'; asked for 'llama3_8b'"):
         run(wait())

@@ -105,7 +105,7 @@ grid_rows = st.tuples(st.integers(0, 12), st.integers(1, 10), st.integers(1, 8))
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(grid_rows, st.sampled_from("ab")), min_size=1, max_size=8))
 def test_no_set_that_edf_meets_beats_the_bound(drawn: list[tuple[Row, str]]) -> None:
     rows, tasks = [row for row, _ in drawn], [task for _, task in drawn]
@@ -148,7 +148,7 @@ lengths = st.integers(1, 12)
 batch_rows = st.tuples(st.integers(0, 12), st.integers(4, 20), lengths)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.lists(batch_rows, min_size=1, max_size=5), st.integers(0, 4), st.sampled_from([4, 8, 12]))
 def test_no_partition_into_batches_beats_the_bound(
     drawn: list[tuple[int, int, int]], fixed: int, batch_tokens: int
@@ -230,7 +230,7 @@ def test_the_bound_is_above_whole_requests_and_near_them(seed: int, n: int, serv
     assert whole - CLOSE <= bound * n <= whole + max(2, 0.03 * n)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(st.lists(grid_rows, min_size=1, max_size=7))
 def test_the_integer_programme_is_exactly_what_edf_can_meet(rows: list[Row]) -> None:
     """So the constraints say no less and no more than preemptive scheduling on one device."""

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.measurement.crossing import MaxGoodput
@@ -43,7 +43,6 @@ def test_c45_a_capacity_below_one_request_per_second_is_found() -> None:
     assert result.max_goodput.known == pytest.approx(0.42, rel=0.05)
 
 
-@settings(deadline=None)
 @given(st.floats(0.02, 900))
 def test_any_capacity_in_range_is_found_within_the_tolerance(of: float) -> None:
     result = search(capacity(of), SearchSettings(low=0.01, high=1000, budget=40))
@@ -178,7 +177,6 @@ def test_a_bracketed_crossing_has_no_limit() -> None:
     assert limit([Tried(2, 1.0), Tried(4, 0.0), Tried(3, 0.5, BOUND), Tried(8, 0.0, BOUND)]) is None
 
 
-@settings(deadline=None)
 @given(
     st.floats(0.02, 900), st.lists(st.tuples(st.integers(0, 29), st.sampled_from([BOUND, FAILED, SHORT])), max_size=8)
 )

@@ -102,7 +102,7 @@ def test_settings_out_of_range(alpha: float, bound: int) -> None:
         SLOAwareBatching(alpha, bound)
 
 
-@settings(derandomize=True, max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=30),
     bound=st.integers(1, 300),

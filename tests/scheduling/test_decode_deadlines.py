@@ -133,7 +133,7 @@ def test_settings_that_cannot_be(name: str, value: object) -> None:
         dataclasses.replace(SETTINGS, **{name: value})  # type: ignore[arg-type]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     plan=st.lists(
         st.tuples(

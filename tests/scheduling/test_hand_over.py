@@ -143,7 +143,7 @@ def test_a_receive_that_fails_is_its_request_s_failure() -> None:
     rig.check_baseline()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     plan=st.lists(
         st.tuples(

@@ -178,7 +178,7 @@ class RandomEvents(RuleBasedStateMachine):
 
 
 RandomEvents.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 test_e03_invariants_hold_after_every_random_event = RandomEvents.TestCase
 

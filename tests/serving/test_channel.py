@@ -20,7 +20,7 @@ from engine.serving.channel import (
 
 
 @given(st.lists(st.integers(0, 2**31 - 1)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_token_ids_survive(token_ids: list[int]) -> None:
     assert unpack_token_ids(pack_token_ids(token_ids)) == tuple(token_ids)
 
@@ -37,7 +37,7 @@ async def fed(pieces: list[bytes]) -> list[object]:
 
 
 @given(st.binary(max_size=50), st.integers(1, 7))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_frames_survive_any_cut(raw: bytes, size: int) -> None:
     sent = encode({"kind": "é"}, raw) + encode({"kind": "last"})
     pieces = [sent[i : i + size] for i in range(0, len(sent), size)]

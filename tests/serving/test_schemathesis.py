@@ -56,6 +56,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 def test_every_answer_keeps_to_the_description(case: schemathesis.Case, server: ServerProcess) -> None:
     case.call_and_validate(base_url=f"http://127.0.0.1:{server.port}", timeout=100)

@@ -12,7 +12,7 @@ from engine.serving.text import ByteTokenizer, TextStream, load_chat_template, l
 
 
 @given(st.text(max_size=20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_streamed_text_is_the_text(text: str) -> None:
     tokenizer = ByteTokenizer()
     stream = TextStream(tokenizer)

@@ -73,6 +73,6 @@ class RandomSimulatedEvents(RandomEvents):
 
 
 RandomSimulatedEvents.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=80, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 test_invariants_hold_after_every_random_event = RandomSimulatedEvents.TestCase

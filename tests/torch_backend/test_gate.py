@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.batch import Sequence
@@ -48,7 +48,6 @@ def test_what_ends_later_than_predicted_is_followed_by_one_more_only() -> None:
     assert device.launched_at_ns[3] >= 8_000_000
 
 
-@settings(deadline=None)
 @given(
     took_ns=st.lists(st.integers(1_000, 3_000_000), min_size=1, max_size=30),
     bound_ns=st.integers(60_000, 2_000_000),
