@@ -72,6 +72,7 @@ smoke: env  ## A few real requests through every system, a table and a figure (<
 reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 30 min, 2 cores or one GPU; resumable)
 	$(RUN) experiment=reproduce output.results=$(OUT) $(GPU)
 	$(RUN) experiment=granularity output.results=$(OUT) $(GPU)
+	if [ -n "$(GPU)" ]; then $(RUN) experiment=launch_bounds output.results=$(OUT) $(GPU); fi
 	for name in $(SIMULATED_CORE); do $(RUN) experiment=$$name output.results=$(OUT); done
 	if [ -e .venv-vllm ] && [ -e .venv-sglang ]; then $(RUN) experiment=real_servers_short output.results=$(OUT) $(GPU); fi
 	$(DRAW) --results $(OUT) --out $(OUT)/figures

@@ -80,6 +80,7 @@ def engine_settings(point: PointSettings, profile: str, engine_cpu: int | None) 
         "tile_tokens": effective.tile_tokens,
         "decode_order": system.decode_order,
         "decode_reserve": system.decode_reserve,
+        "launch_bound_us": system.launch_bound_us,
     }
     return EngineSettings(
         model=model.checkpoint,

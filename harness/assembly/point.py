@@ -32,6 +32,7 @@ BATCHING_OPTIONS = {
 ENGINE_ONLY = ("policy", "batching", "granularity", "preempt", "batch_deadline", "predictor")
 PROXY_ONLY = ("prefill_instances", "decode_instances", "routing")
 DECODE_ONLY = ("decode_order", "decode_reserve")
+OURS_ONLY = ("tile_tokens", "launch_bound_us", *PROXY_ONLY, *DECODE_ONLY)
 SERVER_ONLY = ("base_url", "served_model", "api_key_env")
 
 
@@ -76,7 +77,7 @@ def check_system(system: SystemSettings) -> None:
     for name in ENGINE_ONLY if engine else SERVER_ONLY[:1]:
         if getattr(system, name) in (None, "") and system.without_url is None:
             raise SettingsError(f"system={system.name} needs system.{name}")
-    for name in SERVER_ONLY if engine else (*ENGINE_ONLY, *BATCHING_OPTIONS, "tile_tokens", *PROXY_ONLY, *DECODE_ONLY):
+    for name in SERVER_ONLY if engine else (*ENGINE_ONLY, *BATCHING_OPTIONS, *OURS_ONLY):
         if getattr(system, name) not in (None, ""):
             where = "a server that runs already (system=external)" if engine else "an engine started here"
             raise SettingsError(f"system.{name} belongs to {where}, not to system={system.name}")
@@ -148,6 +149,8 @@ def _check_joins(point: PointSettings) -> None:
             )
     if (point.model.tensor_parallel or 1) > 1 and not point.device.simulated:
         _check_ranks(point)
+    if point.system.launch_bound_us is not None and point.device.kind != "cuda":
+        raise SettingsError(f"system.launch_bound_us is of a CUDA device; it conflicts with device={point.device.name}")
     if point.device.kind == "cpu" and point.model.dtype == "float16":
         raise SettingsError("model.dtype=float16 conflicts with device.kind=cpu: use float32")
     if point.workload.max_input >= point.model.max_context_tokens:

@@ -12,7 +12,7 @@ POLICIES = ("fcfs", "priority")
 PRIORITY_FIELDS = {"vllm": "priority_low_first", "sglang": "priority_high_first"}
 FOREIGN = (
     "batching", "granularity", "preempt", "batch_deadline", "predictor", "alpha", "token_bound", "tile_tokens",
-    "base_url", "served_model", "api_key_env", "without_url",
+    "launch_bound_us", "base_url", "served_model", "api_key_env", "without_url",
 )  # fmt: skip
 PLUGIN_SCHEDULER = "vllm_flowprefill.scheduler"
 """In `--scheduler-cls`: the plugin of integrations/vllm_flowprefill orders by deadline."""

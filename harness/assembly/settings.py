@@ -33,6 +33,8 @@ class SystemSettings:
     alpha, token_bound: of `slo_aware` batching (a part of the SLO; trace tokens); token_bound also of `token_limited`.
     chunk_tokens: of `chunked` batching, and a rival's token budget (None = its own default); trace tokens.
     tile_tokens: rows of a tile at granularity `tile`, trace tokens.
+    launch_bound_us: how far the host launches ahead of a CUDA device; 0 = it waits for each operator, as the paper's
+        release does; None = the engine's default.
     api_key_env: name of the environment variable that holds an external server's key.
     decode_order, decode_reserve: of an engine that decodes, too (engine.scheduling.settings); None = last.
     prefill_instances, decode_instances: engines behind a proxy, one role each; None = one engine does both.
@@ -55,6 +57,7 @@ class SystemSettings:
     token_bound: int | None = bounded(default=None, at_least=1)
     chunk_tokens: int | None = bounded(default=None, at_least=SMALLEST_CHUNK_TOKENS)
     tile_tokens: int | None = bounded(default=None, at_least=1)
+    launch_bound_us: int | None = bounded(default=None, at_least=0)
     decode_order: Literal["last", "by_deadline"] | None = None
     decode_reserve: float | None = bounded(default=None, at_least=0, at_most=1)
     prefill_instances: int | None = bounded(default=None, at_least=1, at_most=64)

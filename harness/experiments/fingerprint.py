@@ -16,6 +16,7 @@ ADDED_LATER = (
     ("workload", "lengths"),
     ("system", "prefix_cache"),
     ("system", "extra_flags"),
+    ("system", "launch_bound_us"),
     ("system", "decode_order"),
     ("system", "decode_reserve"),
     ("system", "prefill_instances"),

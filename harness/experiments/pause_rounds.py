@@ -1,11 +1,11 @@
 """The experiment `granularity`: the same prefills paused at random instants under every setting, in this process."""
 
-import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from engine.core.clock import NS_PER_S
+from engine.core.clock import NS_PER_S, NS_PER_US
 from engine.model.granularity import TileSettings
 from engine.model.shape import ModelLoadError
 from engine.torch_backend.models.catalogue import load_model
@@ -105,15 +105,16 @@ def _chunk(point: PointSettings) -> int | None:
 
 
 def _executor(point: PointSettings, longest_tokens: int) -> ExecutorSettings:
-    tile_tokens = EffectiveTokens.of(point).tile_tokens
-    settings = ExecutorSettings(
+    tile_tokens, bound_us = EffectiveTokens.of(point).tile_tokens, point.system.launch_bound_us
+    chosen: dict[str, Any] = {}
+    if tile_tokens is not None:
+        chosen["tiles"] = TileSettings(tile_tokens, tile_tokens**2)
+    if bound_us is not None:
+        chosen["launch_bound_ns"] = bound_us * NS_PER_US
+    return ExecutorSettings(
         granularity=point.system.granularity,  # type: ignore[arg-type]
         kv_blocks=2 + -(-longest_tokens // point.model.block_tokens),
         block_tokens=point.model.block_tokens,
         threads=point.device.threads,
-    )
-    return (
-        settings
-        if tile_tokens is None
-        else dataclasses.replace(settings, tiles=TileSettings(tile_tokens, tile_tokens**2))
+        **chosen,
     )

@@ -1,4 +1,4 @@
-"""What `make reproduce` runs on a machine with a CUDA device, as far as it goes without one."""
+"""What the Makefile runs on a machine with a CUDA device, as far as it goes without one."""
 
 import re
 from collections.abc import Iterator
@@ -9,8 +9,10 @@ import pytest
 
 from engine.model.catalogue import load_shape
 from engine.serving.settings import flags, parse_command_line
+from engine.torch_backend.settings import ExecutorSettings
 from harness.assembly.effective import engine_settings
 from harness.assembly.point import read_point
+from harness.assembly.reading import SettingsError
 from harness.assembly.rival import launch_settings
 from harness.assembly.settings import PointSettings
 from harness.experiments import pause_rounds
@@ -31,11 +33,15 @@ def overrides() -> list[str]:
     return found[1].split()
 
 
-def experiments() -> list[str]:
-    """Of `make reproduce`, those that run on the device."""
-    recipe = re.search(r"\nreproduce:.*?\n\n", MAKEFILE, re.DOTALL)
+def experiments(target: str) -> list[str]:
+    """Of a target, those that run on the device."""
+    recipe = re.search(rf"\n{target}:.*?\n\n", MAKEFILE, re.DOTALL)
     assert recipe is not None
-    return re.findall(r"experiment=(\w+)[^;\n]*\$\(GPU\)", recipe[0])
+    loops = re.findall(r"for name in ([\w ]+); do \$\(RUN\) experiment=\$\$name \$\(GPU\)", recipe[0])
+    return [
+        *re.findall(r"experiment=(\w+)[^;\n]*\$\(GPU\)", recipe[0]),
+        *(name for loop in loops for name in loop.split()),
+    ]
 
 
 def points(job: Job) -> list[PointSettings]:
@@ -43,18 +49,30 @@ def points(job: Job) -> list[PointSettings]:
     return [read_point(job.compose(axes)) for axes in expand(cells)]
 
 
+TARGETS = ("reproduce", "reproduce-full", "real-servers")
+
+
 @pytest.fixture(scope="module", name="composed")
-def _composed() -> Iterator[dict[str, list[PointSettings]]]:
+def _composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[PointSettings]]]:
+    trace = tmp_path_factory.mktemp("traces") / "trace"  # of experiments on public ones, which are fetched
+    trace.write_text("")
+    found: dict[str, list[PointSettings]] = {}
     with outside_hydra() as make:
-        yield {name: points(make([f"experiment={name}", *overrides()])) for name in experiments()}
+        for name in (name for target in TARGETS for name in experiments(target)):
+            path = [f"workload.path={trace}"] if name in ("azure_code", "mooncake") else []
+            found[name] = points(make([f"experiment={name}", *overrides(), *path]))
+        yield found
 
 
 def of_backend(composed: dict[str, list[PointSettings]], *backends: str) -> list[PointSettings]:
     return [point for found in composed.values() for point in found if point.system.backend in backends]
 
 
-def test_reproduce_has_measured_points_and_rivals_on_a_gpu() -> None:
-    assert experiments() == ["reproduce", "granularity", "real_servers_short"]
+def test_every_target_has_measured_points_on_a_gpu() -> None:
+    assert experiments("reproduce") == ["reproduce", "granularity", "launch_bounds", "real_servers_short"]
+    full = ["goodput_vs_rate", "granularity", "slo_scale", "ablation", "azure_code", "mooncake"]
+    assert experiments("reproduce-full") == full
+    assert experiments("real-servers") == ["real_servers"]
     assert overrides() == ["model=llama3_8b", "device=cuda"]
 
 
@@ -82,6 +100,28 @@ def test_every_pause_study_is_an_executor_that_can_be_made(composed: dict[str, l
     made = [pause_rounds._executor(point, 16384) for point in composed["granularity"]]
     assert {str(settings.granularity) for settings in made} == {"none", "layer", "half_layer", "operator", "tile"}
     assert all(settings.kv_blocks * settings.block_tokens >= 16384 for settings in made)
+    assert {settings.launch_bound_ns for settings in made} == {ExecutorSettings().launch_bound_ns}
+
+
+def test_the_gate_is_studied_beside_synchronising_at_each_operator(composed: dict[str, list[PointSettings]]) -> None:
+    study = composed["launch_bounds"]
+    made = [pause_rounds._executor(point, 16384) for point in study]
+    bounds_ns = (0, 100_000, 500_000, 3_000_000)
+    assert [(str(settings.granularity), settings.launch_bound_ns) for settings in made] == [
+        (granularity, bound_ns) for granularity in ("operator", "layer") for bound_ns in bounds_ns
+    ]
+    assert study[0].system.series == "FlowPrefill (operator, 0 us ahead)"
+    assert len({point.system.series for point in study}) == len(study)
+
+
+def test_a_launch_bound_reaches_the_server_and_is_refused_where_nothing_is_launched_ahead() -> None:
+    given = ["+system.launch_bound_us=0", "system=flowprefill"]
+    with outside_hydra() as make:
+        point = read_point(make([*overrides(), *given]).compose({}))
+        with pytest.raises(SettingsError, match=r"system\.launch_bound_us is of a CUDA device; it .* device=cpu"):
+            read_point(make(["device=cpu", "+system.launch_bound_us=0"]).compose({}))
+    settings, _ = parse_command_line(flags(engine_settings(point, "", None)))
+    assert settings.launch_bound_us == 0
 
 
 def test_rivals_run_on_cuda_and_need_no_weights(
