@@ -160,9 +160,19 @@ def _check_joins(point: PointSettings) -> None:
         )
     if point.protocol.min_arrivals_s is not None and point.workload.repeat_to_s is not None:
         raise SettingsError("workload.repeat_to_s conflicts with protocol.min_arrivals_s, which sets it")
+    _check_discard(point.protocol)
     path = point.workload.path
     if path is not None and not Path(path).is_file():
         raise SettingsError(f"workload.path: there is no file {path}{_how_to_have(Path(path))}")
+
+
+def _check_discard(protocol: ProtocolSettings) -> None:
+    discard_s, arrivals_s = protocol.discard_first_s, protocol.min_arrivals_s
+    if discard_s is not None and (arrivals_s is None or discard_s >= arrivals_s):
+        raise SettingsError(
+            f"protocol.discard_first_s={discard_s:g} must be below protocol.min_arrivals_s"
+            f" ({'not set' if arrivals_s is None else f'{arrivals_s:g}'}): nothing would be counted"
+        )
 
 
 def _how_to_have(path: Path) -> str:

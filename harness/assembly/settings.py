@@ -152,11 +152,14 @@ class ProtocolSettings:
     min_arrivals_s: repeat the window until arrivals last this long at the point's rate, on the paper's device (the
         speed factor stretches it); None = the window once, as published.
     give_up_slo_multiple: the client leaves at this many SLOs; None = it waits.
+    discard_first_s: warm-up of the run itself: requests due before are served and in no attainment, no time, no bound
+        (stretched as min_arrivals_s is, which it needs); None = all count.
     """
 
     name: str
     min_arrivals_s: float | None = bounded(default=None, above=0, at_most=LONGEST_S)
     give_up_slo_multiple: float | None = bounded(default=None, at_least=1, at_most=LARGEST_FACTOR)
+    discard_first_s: float | None = bounded(default=None, above=0, at_most=LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,8 @@ def bound_key(settings: Mapping[str, Any]) -> str:
         "device": {name: settings["device"]["simulation"][name] for name in WORLD},
         "input": settings["input"],
     }
+    if (discard_first_s := settings["protocol"].get("discard_first_s")) is not None:
+        content["discard_first_s"] = discard_first_s
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

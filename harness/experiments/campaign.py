@@ -238,7 +238,7 @@ def _stands(folder: Path) -> bool:
 
 def _outcome(measured: Measured) -> str:
     point = measured.point
-    report = attainment(point.records)
+    report = attainment(point.counted)
     verdict = point.judged().verdict
     share, worst = report.overall.share, report.worst.share
     shown = "no request has an SLO" if share is None else f"attainment {share:.1%}"

@@ -22,11 +22,14 @@ MOST_BYTES = 200_000
 
 
 def fairness_rows(point: Point, unloaded_s: Unloaded | None) -> list[Row]:
-    """One over all requests of a point, one per class. unloaded_s: None = not known, the slowdowns stay empty."""
+    """One over all requests of a point that count, one per class.
+
+    unloaded_s: None = not known, the slowdowns stay empty.
+    """
     facts = point.facts
     place = {name: getattr(facts, name) for name in ("point", "series", "rate_scale", "seed")}
     rows: list[Row] = []
-    for one in fairness(point.records, unloaded_s):
+    for one in fairness(point.counted, unloaded_s):
         values = asdict(one)
         rows.append({**place, "class": values.pop("name"), **values})
     return rows

@@ -22,6 +22,7 @@ ADDED_LATER = (
     ("system", "prefill_instances"),
     ("system", "decode_instances"),
     ("system", "routing"),
+    ("protocol", "discard_first_s"),
 )
 """Settings that older points do not have. Where they are None nothing is measured otherwise: they are left out, so that
 older points keep their ids."""

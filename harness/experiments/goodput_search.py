@@ -138,7 +138,7 @@ class _NothingToSayError(Exception):
 
 
 def _tried(ready: Prepared, point: Point) -> Tried:
-    share, judged = attainment(point.records).overall.share, point.judged()
+    share, judged = attainment(point.counted).overall.share, point.judged()
     if judged.verdict is not Verdict.VALID:
         tell(f"{ready.point}: {judged.verdict.value} says nothing of the server: {judged.tripped[0].says}")
         return Tried(ready.settings.load.rate_scale, 0.0 if share is None else share, judged.verdict)

@@ -32,9 +32,13 @@ ROOT_KEYS |= {"workload", "slo", "check", "bound", "servers"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundSettings:
-    """batch_tokens: the largest batch or chunk of any system held against the clairvoyant bound, in trace tokens."""
+    """batch_tokens: the largest batch or chunk of any system held against the clairvoyant bound, in trace tokens.
+
+    worst_class: solve for the worst class too; of minutes of arrivals that takes hours.
+    """
 
     batch_tokens: int = bounded(at_least=1)
+    worst_class: bool = True
 
 
 def run_job(job: Job) -> int:
@@ -99,7 +103,7 @@ def _simulate(job: Job, points: Sequence[Prepared], output: OutputSettings) -> i
     campaign = SimulatedCampaign(output, job.config["experiment"], simulation_origin(job.overrides))
     campaign.run(points)
     if asked is not None:
-        campaign.bound(points, asked.batch_tokens)
+        campaign.bound(points, asked.batch_tokens, asked.worst_class)
     return campaign.status
 
 

@@ -73,6 +73,11 @@ class Prepared:
         )
 
     @property
+    def discard_first_s(self) -> float:
+        """How long the requests due at first do not count, on this device."""
+        return (self.settings.protocol.discard_first_s or 0) * self.given.slo_speed_factor
+
+    @property
     def device(self) -> str:
         """The device's name; an external server's is not known."""
         if self.settings.device.simulated:

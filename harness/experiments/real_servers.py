@@ -150,7 +150,7 @@ class _Run:
         (point,) = await self._measure(one, [ready], [share], pilot=True)
         if point is None:
             return (-1.0, -1.0)
-        report = attainment(point.records)
+        report = attainment(point.counted)
         return (report.overall.share or 0.0, report.worst.share or 0.0)
 
     async def _life(self, one: Calibrated, seed: int) -> None:

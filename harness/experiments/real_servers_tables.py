@@ -17,7 +17,7 @@ from harness.experiments.real_servers_plan import PlacedPoint, Plan, Server, rea
 from harness.measurement.paired_difference import paired_difference
 from harness.measurement.store import Point, PointState, StoreError, point_state, read_point
 from harness.measurement.table_file import Row, write_table
-from harness.measurement.tables import POINT_COLUMNS, point_row
+from harness.measurement.tables import POINT_COLUMNS
 from harness.measurement.verdict import Verdict
 
 NORMALISED, RAW = "normalised", "raw"
@@ -88,7 +88,7 @@ def _point_rows(points: Sequence[tuple[PlacedPoint, Point]], common: float | Non
 
 
 def _row(placed: PlacedPoint, point: Point, panel: str) -> Row:
-    row = point_row(point.facts, point.records, point.engine, point.client, point.judged())
+    row = point.row()
     return {
         **row,
         "panel": panel,

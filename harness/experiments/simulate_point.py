@@ -51,7 +51,7 @@ class Simulator:
         result = simulate_requests(point, planned, device, timings)
         client = client_report([one.due_ns for one in planned], result)
         facts, verdict = ready.facts(client.asked_rps), judge(result.records, client)
-        row = point_row(facts, result.records, result.report, client, verdict)
+        row = point_row(facts, result.records, result.report, client, verdict, discard_first_s=ready.discard_first_s)
         row.update(dict.fromkeys(CLIENT_COLUMNS))
         if point.system.preempt == "pause":
             lengths = [one.prompt_tokens for one in planned]

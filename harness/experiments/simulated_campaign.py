@@ -55,7 +55,7 @@ class SimulatedCampaign:
         found = self._runner.run(todo, kind)
         return {**{ready.point: there[ready.point] for ready in points if ready.point in there}, **found}
 
-    def bound(self, points: Sequence[Prepared], batch_tokens: int) -> None:
+    def bound(self, points: Sequence[Prepared], batch_tokens: int, worst_class: bool) -> None:
         """Solve the bounds that are not there yet, one for all systems under one load. batch_tokens: trace tokens.
 
         Raises SettingsError for a store that is damaged.
@@ -64,7 +64,9 @@ class SimulatedCampaign:
         there = _read_bounds(self._folder, batch_tokens)
         if self._output.redo:
             there = {}
-        todo = [BoundTask(key, ready, batch_tokens) for key, ready in tasks.items() if key not in there]
+        if worst_class:
+            there = {key: bound for key, bound in there.items() if bound.complete}
+        todo = [BoundTask(key, ready, batch_tokens, worst_class) for key, ready in tasks.items() if key not in there]
         kind = Kind(
             "bounds",
             solve_or_fail,

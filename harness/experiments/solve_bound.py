@@ -4,6 +4,7 @@ import functools
 import traceback
 from dataclasses import dataclass
 
+from engine.core.clock import NS_PER_S
 from harness.assembly.least_cost_of import bound_jobs, least_cost_of
 from harness.assembly.reading import SettingsError
 from harness.assembly.settings import PointSettings
@@ -17,11 +18,15 @@ from workloads.length_scale import effective_tokens
 
 @dataclass(frozen=True, slots=True)
 class BoundTask:
-    """key: of the bound. ready: any of the points it holds for. batch_tokens: largest batch or chunk, trace tokens."""
+    """key: of the bound. ready: any of the points it holds for. batch_tokens: largest batch or chunk, trace tokens.
+
+    worst_class: solve for the worst class too.
+    """
 
     key: str
     ready: Prepared
     batch_tokens: int
+    worst_class: bool = True
 
 
 def solve_or_fail(task: BoundTask) -> Bound | Failure:
@@ -46,7 +51,10 @@ class BoundSolver:
         """Raises SettingsError."""
         point, ready = task.ready.settings, task.ready
         planned = scheduled(point, ready.window, ready.given.slo_speed_factor)
-        return clairvoyant_bound(bound_jobs(planned, self._cost(point, task.batch_tokens)))
+        from_ns = planned[0].due_ns + round(ready.discard_first_s * NS_PER_S) if planned else 0
+        counted = [one for one in planned if one.due_ns >= from_ns]  # the bound of some requests holds among others too
+        jobs = bound_jobs(counted, self._cost(point, task.batch_tokens))
+        return clairvoyant_bound(jobs, worst_class=task.worst_class)
 
     def _cost(self, point: PointSettings, batch_tokens: int) -> LeastCost:
         key = repr((point.model, point.device.simulation, batch_tokens))

@@ -15,7 +15,7 @@ from harness.measurement.goodput_table import max_goodput_table, write_max_goodp
 from harness.measurement.ratio_table import ratio_table, write_ratios
 from harness.measurement.store import PointState, StoreError, point_state, read_point
 from harness.measurement.table_file import PACKED, Row, TableError
-from harness.measurement.tables import point_row, with_bound, write_points
+from harness.measurement.tables import with_bound, write_points
 
 
 def write_tables(results: Path, experiment: str, reference: str | None, tell: Callable[[str], None]) -> list[Path]:
@@ -70,7 +70,7 @@ def _measured(folder: Path, tell: Callable[[str], None]) -> tuple[list[Row], lis
                 not_valid.append(listed)
             if earlier is not None:
                 continue
-            rows.append(point_row(point.facts, point.records, point.engine, point.client, point.judged()))
+            rows.append(point.row())
             fairness += fairness_rows(point, times.of(point))
         except (StoreError, TableError) as error:
             tell(f"left out of the table: {path.name}: {error}")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from engine.core.clock import NS_PER_S
 from engine.core.record import RequestRecord, Status
 from harness.measurement.latency import ttft_from_due_ns
 
@@ -39,6 +40,17 @@ class AttainmentReport:
     def worst(self) -> Attainment:
         """Attainment of the worst class."""
         return Attainment(0, 0) if self.worst_class is None else self.by_class[self.worst_class]
+
+
+def counted(records: Sequence[RequestRecord], discard_first_s: float) -> tuple[RequestRecord, ...]:
+    """Those due `discard_first_s` after the first one or later: what a warm-up left out of the counts leaves.
+
+    The others were served all the same.
+    """
+    if not records:
+        return ()
+    from_ns = min(record.due_at_ns for record in records) + round(discard_first_s * NS_PER_S)
+    return tuple(record for record in records if record.due_at_ns >= from_ns)
 
 
 def met_ttft(record: RequestRecord) -> bool:

@@ -27,6 +27,9 @@ from numpy.typing import NDArray
 _TICK_S: Final = 1e-6
 """Segments are whole ticks: releases are rounded down and deadlines up, so that rounding can only raise the bound."""
 _ROUNDING_S: Final = 1e-9
+_FEW_PAIRS: Final = 50_000
+"""Up to so many pairs of a job and a segment the whole programme is as fast as one that grows."""
+_TOLERANCE_MS: Final = 1e-6
 
 _Floats = NDArray[np.float64]
 _Indices = NDArray[np.intp]
@@ -57,22 +60,29 @@ class Job:
 class Bound:
     """Greatest attainment any schedule reaches, overall and (by a schedule of its own) in the worst class.
 
-    None of no requests. Exact to the solver's tolerance, 1e-6: compare with a measured share accordingly.
+    None of no requests, and for a worst class that was not asked for. Exact to the solver's tolerance, 1e-6: compare
+    with a measured share accordingly.
     """
 
     overall: float | None
     worst_class: float | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was left unsolved."""
+        return self.overall is None or self.worst_class is not None
 
 
 class BoundError(RuntimeError):
     """The solver found no optimum: a fault, for x = 0 always is a solution and no share exceeds 1."""
 
 
-def clairvoyant_bound(jobs: Sequence[Job], servers: int = 1) -> Bound:
+def clairvoyant_bound(jobs: Sequence[Job], servers: int = 1, *, worst_class: bool = True) -> Bound:
     """The bound of these requests on `servers` serial devices.
 
-    Grows with the requests alive at once: under a second for the 2-minute window. Raises BoundError, ValueError,
-    ImportError without scipy.
+    worst_class: solve for it too; of thousands of requests that takes ten times as long as the overall bound.
+    Grows with the requests alive at once: under a second for the 2-minute window, some ten for 10 minutes near
+    capacity. Raises BoundError, ValueError, ImportError without scipy.
     """
     if servers < 1:
         raise ValueError(f"servers must be at least 1, got {servers}")
@@ -86,6 +96,8 @@ def clairvoyant_bound(jobs: Sequence[Job], servers: int = 1) -> Bound:
         return Bound(0.0, 0.0)
     programme = _Programme(possible, servers)
     overall = programme.most_requests() / len(jobs)
+    if not worst_class:
+        return Bound(overall, None)
     if len(classes) == 1:
         return Bound(overall, overall)
     if classes.keys() - {job.task for job in possible}:
@@ -97,6 +109,8 @@ class _Programme:
     """The constraints, as sparse matrices. Times in milliseconds, for coefficients near 1.
 
     Variables: w_js (one for each segment inside the window of each job), then x_j, then z.
+    Of many pairs hardly any w_js <= |I_s| x_j binds. A large programme starts with w_js <= |I_s| instead and gets the
+    true rows of those jobs that break one, until none does: then it is the whole programme's optimum.
     """
 
     def __init__(self, jobs: Sequence[Job], servers: int) -> None:
@@ -115,21 +129,16 @@ class _Programme:
             (np.ones(pairs), of_job, w),
             (-least_ms, np.arange(n), self._x),
         )
-        within = _matrix(sparse, (len(segments), self._width), (np.ones(pairs), of_segment, w))
-        alone = _matrix(
-            sparse,
-            (pairs, self._width),
-            (np.ones(pairs), w, w),
-            (-segments[of_segment], w, self._x[of_job]),
-        )
-        self._at_most = sparse.vstack([within, alone], format="csr")
-        self._limits = np.concatenate([servers * segments, np.zeros(pairs)])
+        self._within = _matrix(sparse, (len(segments), self._width), (np.ones(pairs), of_segment, w))
+        self._capacity = servers * segments
+        self._of_job, self._longest = of_job, segments[of_segment]
+        self._alone = np.full(pairs, pairs <= _FEW_PAIRS)  # pairs whose row w_js <= |I_s| x_j is there
 
     def most_requests(self) -> float:
         """The greatest sum of x_j."""
         wanted = np.zeros(self._width)
         wanted[self._x] = 1.0
-        return self._maximum(wanted, self._at_most, self._limits)
+        return self._maximum(wanted)
 
     def best_worst_class(self, classes: dict[str, int]) -> float:
         """The greatest z. classes: requests of each class, the impossible ones too."""
@@ -147,18 +156,37 @@ class _Programme:
         )
         wanted = np.zeros(self._width)
         wanted[-1] = 1.0
-        at_most = sparse.vstack([self._at_most, means], format="csr")
-        return self._maximum(wanted, at_most, np.concatenate([self._limits, np.zeros(len(classes))]))
+        return self._maximum(wanted, means)
 
-    def _maximum(self, wanted: _Floats, at_most: Any, limits: _Floats) -> float:
+    def _maximum(self, wanted: _Floats, at_most_zero: Any = None) -> float:
+        """The optimum; at_most_zero: rows of an objective's own."""
+        while True:
+            found = self._solve(wanted, at_most_zero)
+            share = found.x[self._x][self._of_job]
+            broken = ~self._alone & (found.x[: len(self._longest)] > self._longest * share + _TOLERANCE_MS)
+            if not broken.any():
+                return max(0.0, -float(found.fun))
+            self._alone |= np.isin(self._of_job, self._of_job[broken])
+
+    def _solve(self, wanted: _Floats, at_most_zero: Any) -> Any:
+        from scipy import sparse
         from scipy.optimize import linprog
 
-        highest = np.full(self._width, np.inf)
-        highest[self._x[0] :] = 1.0
+        pairs, rows = len(self._longest), np.flatnonzero(self._alone)
+        alone = _matrix(
+            sparse,
+            (len(rows), self._width),
+            (np.ones(len(rows)), np.arange(len(rows)), rows),
+            (-self._longest[rows], np.arange(len(rows)), self._x[self._of_job[rows]]),
+        )
+        at_most = sparse.vstack([self._within, alone, *([] if at_most_zero is None else [at_most_zero])], format="csr")
+        zeros = np.zeros(at_most.shape[0] - len(self._capacity))
+        highest = np.full(self._width, 1.0)
+        highest[:pairs] = np.where(self._alone, np.inf, self._longest)
         found = linprog(
             -wanted,
             A_ub=at_most,
-            b_ub=limits,
+            b_ub=np.concatenate([self._capacity, zeros]),
             A_eq=self._equal,
             b_eq=np.zeros(self._equal.shape[0]),
             bounds=np.column_stack([np.zeros(self._width), highest]),
@@ -166,7 +194,7 @@ class _Programme:
         )
         if found.status != 0:
             raise BoundError(f"the linear programme of the bound has no optimum: {found.message}")
-        return max(0.0, -float(found.fun))
+        return found
 
 
 def _segments(jobs: Sequence[Job]) -> tuple[_Floats, _Indices, _Indices]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
+from harness.measurement.attainment import counted
 from harness.measurement.table_file import write_whole
-from harness.measurement.tables import PointFacts
+from harness.measurement.tables import PointFacts, point_row
 from harness.measurement.verdict import Judgement, judge
 
 RECORDS = "records.csv.gz"
@@ -63,6 +64,22 @@ class Point:
     client: ClientReport
     server_alive: bool = True
     server_at_rest: bool | None = None
+
+    @property
+    def discard_first_s(self) -> float:
+        """How long the requests due at first do not count, on this device."""
+        return float(self.settings.get("protocol", {}).get("discard_first_s") or 0) * self.facts.slo_speed_factor
+
+    @property
+    def counted(self) -> tuple[RequestRecord, ...]:
+        """The records that attainment and times are of."""
+        return counted(self.records, self.discard_first_s)
+
+    def row(self) -> dict[str, object]:
+        """As in a point table."""
+        return point_row(
+            self.facts, self.records, self.engine, self.client, self.judged(), discard_first_s=self.discard_first_s
+        )
 
     def judged(self) -> Judgement:
         """The verdict on the measurement, of all that is known of it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from engine.core.clock import NS_PER_MS, NS_PER_S
 from engine.core.record import ClientReport, EngineReport, RequestRecord, Status
-from harness.measurement.attainment import AttainmentReport, attainment
+from harness.measurement.attainment import AttainmentReport, attainment, counted
 from harness.measurement.blocking import blocking_ms
 from harness.measurement.bound import Bound
 from harness.measurement.latency import enough_for_quantile, measured, summarize, ttft_from_due_ns, ttft_from_send_ns
@@ -99,17 +99,22 @@ def point_row(
     engine: EngineReport | None,
     client: ClientReport,
     judgement: Judgement,
+    discard_first_s: float = 0.0,
 ) -> OrderedDict[str, object]:
-    """One row. engine: None when the server gives no report (its columns stay empty)."""
+    """One row. engine: None when the server gives no report (its columns stay empty).
+
+    discard_first_s: requests due before are due and served, and in no attainment, time or token gap.
+    """
+    sent, records = records, counted(records, discard_first_s)
     report = attainment(records)
     row: OrderedDict[str, object] = OrderedDict(asdict(facts))
-    row.update(_counts(records))
+    row.update(_counts(sent))
     row.update(_attainment_cells(report))
     row.update(_latency_cells(records))
     row.update(_engine_cells(engine, client))
     row.update(
-        cached_tokens_share=_cached_share(records),
-        prompt_tokens_mismatched=sum(r.server_prompt_tokens not in (None, r.prompt_tokens) for r in records),
+        cached_tokens_share=_cached_share(sent),
+        prompt_tokens_mismatched=sum(r.server_prompt_tokens not in (None, r.prompt_tokens) for r in sent),
         sender_lag_p99_ms=client.sender_lag_p99_ns / NS_PER_MS,
         client_cpu_share=client.cpu_share,
         verdict=judgement.verdict.value,

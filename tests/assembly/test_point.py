@@ -61,6 +61,16 @@ def test_every_system_file_is_a_known_policy_and_reads(compositions: dict[str, d
             "workload.repeat_to_s conflicts with protocol.min_arrivals_s",
         ),
         ("flowprefill", {"protocol.give_up_slo_multiple": 0.5}, "protocol.give_up_slo_multiple must be at least 1"),
+        (
+            "flowprefill",
+            {"protocol.discard_first_s": 60},
+            "discard_first_s=60 must be below",
+        ),
+        (
+            "flowprefill",
+            {"protocol.discard_first_s": 60, "protocol.min_arrivals_s": 60},
+            "discard_first_s=60 must be below protocol.min_arrivals_s (60): nothing would be counted",
+        ),
         ("flowprefill", {"slo.rule": "by_length"}, "slo: slo rule=by_length goes with bins"),
     ],
 )

@@ -37,7 +37,8 @@ def test_c56_a_changed_slo_is_another_point(profile: str) -> None:
     "change",
     [
         "load.seed=1", "load.rate_scale=1.5", "system=edf", "system.alpha=0.2", "model.length_scale=0.0625",
-        "workload.window_s=7", "protocol=steady_state", "load.request_timeout_s=5", "device.threads=2",
+        "workload.window_s=7", "protocol=steady_state", "protocol.min_arrivals_s=9", "load.request_timeout_s=5",
+        "device.threads=2",
     ],
 )  # fmt: skip
 def test_c56_what_changes_a_measurement_changes_the_point(profile: str, change: str) -> None:

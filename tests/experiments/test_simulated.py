@@ -180,6 +180,23 @@ def test_a_bound_belongs_to_requests_and_device_not_to_the_system(tmp_path: Path
     assert read_bounds(tmp_path)["b"] == Bound(0.6, 0.25)
 
 
+def test_the_bound_is_of_the_requests_that_count(tmp_path: Path) -> None:
+    steady = ["protocol=steady_state", "protocol.min_arrivals_s=40", "system=flowprefill", "load.rate_scale=7"]
+    assert run(tmp_path, *steady, "protocol.discard_first_s=null", "+bound.worst_class=false") == 0
+    assert run(tmp_path, *steady, "protocol.discard_first_s=10", "+bound.worst_class=false") == 0
+    rows = read_table(tmp_path / "tables" / "sim_smoke.csv.gz")
+    whole, later = sorted(rows, key=lambda row: -int(row["attainment_n"]))
+    assert whole["requests_due"] == later["requests_due"] == whole["attainment_n"]
+    assert 0.6 < int(later["attainment_n"]) / int(whole["attainment_n"]) < 0.9
+    assert whole["bound_attainment"] != later["bound_attainment"]
+    assert whole["bound_attainment_worst_class"] == later["bound_attainment_worst_class"] == ""
+
+    assert run(tmp_path, *steady, "protocol.discard_first_s=10") == 0  # asks for what was left out
+    again = sorted(read_table(tmp_path / "tables" / "sim_smoke.csv.gz"), key=lambda row: -int(row["attainment_n"]))
+    assert [row["bound_attainment"] for row in again] == [whole["bound_attainment"], later["bound_attainment"]]
+    assert [row["bound_attainment_worst_class"] == "" for row in again] == [True, False]
+
+
 def test_an_attainment_above_its_bound_is_an_error() -> None:
     assert with_bound({"attainment": 0.6}, Bound(0.8, 0.5))["fraction_of_bound"] == pytest.approx(0.75)
     with pytest.raises(TableError, match="above its bound"):

@@ -1,5 +1,6 @@
 """The clairvoyant bound against exhaustive search, an integer programme, and cases worked out by hand."""
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from harness.measurement import bound
 from harness.measurement.bound import Bound, Job, clairvoyant_bound
 from harness.measurement.least_cost import LeastCost, least_seconds
 
@@ -128,9 +130,9 @@ def test_no_set_of_ten_that_edf_meets_beats_the_bound() -> None:
             release = rng.randrange(15)
             rows.append((release, release + rng.randrange(2, 8), rng.randrange(1, 4)))
         best = next(len(kept) for kept in subsets(10) if edf_meets([rows[i] for i in kept]))
-        bound = clairvoyant_bound([job(row) for row in rows]).overall
-        assert bound is not None
-        assert best / 10 - CLOSE <= bound < best / 10 + 0.15
+        most = clairvoyant_bound([job(row) for row in rows]).overall
+        assert most is not None
+        assert best / 10 - CLOSE <= most < best / 10 + 0.15
 
 
 def partitions(items: Sequence[int]) -> Iterator[list[list[int]]]:
@@ -172,9 +174,9 @@ def test_no_partition_into_batches_beats_the_bound(
 
     best = next(len(kept) for kept in subsets(len(drawn)) if met(kept))
     jobs = [job((r, r + wait, least_seconds(n, coefficients, batch_tokens))) for r, wait, n in drawn]
-    bound = clairvoyant_bound(jobs).overall
-    assert bound is not None
-    assert bound >= best / len(drawn) - CLOSE
+    most = clairvoyant_bound(jobs).overall
+    assert most is not None
+    assert most >= best / len(drawn) - CLOSE
 
 
 # -- integer programme ---------------------------------------------------------------------------------------------
@@ -224,10 +226,35 @@ def overloaded(seed: int, n: int, servers: int) -> list[Job]:
 @pytest.mark.parametrize(("seed", "n", "servers"), [(0, 40, 1), (1, 40, 2), (2, 100, 1)])
 def test_the_bound_is_above_whole_requests_and_near_them(seed: int, n: int, servers: int) -> None:
     jobs = overloaded(seed, n, servers)
-    whole, bound = most_whole_requests(jobs, servers), clairvoyant_bound(jobs, servers).overall
-    assert bound is not None
+    whole, most = most_whole_requests(jobs, servers), clairvoyant_bound(jobs, servers).overall
+    assert most is not None
     assert 0.4 * n < whole < n
-    assert whole - CLOSE <= bound * n <= whole + max(2, 0.03 * n)
+    assert whole - CLOSE <= most * n <= whole + max(2, 0.03 * n)
+
+
+@pytest.mark.parametrize(("seed", "n", "servers"), [(0, 40, 1), (1, 40, 2), (2, 100, 1), (3, 60, 1)])
+def test_a_programme_that_grows_ends_at_the_whole_ones_optimum(
+    seed: int, n: int, servers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [dataclasses.replace(job, task="ab"[i % 2]) for i, job in enumerate(overloaded(seed, n, servers))]
+    whole = clairvoyant_bound(jobs, servers)
+    monkeypatch.setattr(bound, "_FEW_PAIRS", 0)
+    grown = clairvoyant_bound(jobs, servers)
+    assert grown.overall == pytest.approx(whole.overall, abs=CLOSE)
+    assert grown.worst_class == pytest.approx(whole.worst_class, abs=CLOSE)
+
+
+def test_without_its_true_rows_a_programme_would_end_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B may take half of the first second only as far as it counts: 1 of 2; with w <= |I_s| alone, 1.5 of 2."""
+    monkeypatch.setattr(bound, "_FEW_PAIRS", 0)
+    assert overall((0, 1, 1), (0, 2, 2)) == pytest.approx(0.5)
+
+
+def test_the_worst_class_is_left_out_where_it_is_not_asked_for() -> None:
+    jobs = [Job(0, 1, 0.5, "a"), Job(0, 1, 1, "b")]
+    found = clairvoyant_bound(jobs, worst_class=False)
+    assert (found.overall, found.worst_class, found.complete) == (clairvoyant_bound(jobs).overall, None, False)
+    assert clairvoyant_bound(jobs).complete
 
 
 @settings(max_examples=25)

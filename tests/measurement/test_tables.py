@@ -6,6 +6,7 @@ import pytest
 
 from engine.core.clock import NS_PER_MS, NS_PER_S
 from engine.core.record import EngineReport, RequestRecord, Status
+from harness.measurement.attainment import counted
 from harness.measurement.table_file import TableError, read_table, table_path
 from harness.measurement.tables import POINT_COLUMNS, class_column, merge_points, point_row, write_points
 from harness.measurement.verdict import judge
@@ -55,6 +56,18 @@ def test_a_row_by_hand() -> None:
     }  # fmt: skip
     assert {name: row[name] for name in expected} == expected
     assert row["ttft_from_send_p99_s"] == pytest.approx(0.0 + 0.280 + (0.5 - 0.280) * 0.98)
+
+
+def test_what_the_protocol_discards_is_due_and_counts_nowhere_else() -> None:
+    late = record("e", ttft_ms=200, due_ms=3000)
+    report = client(5)
+    row = point_row(facts(), [*RECORDS, late], ENGINE, report, judge(RECORDS, report), discard_first_s=2.0)
+    assert (row["requests_due"], row["attainment_n"], row["attainment"], row["ttft_n"]) == (5, 1, 1.0, 1)
+    assert row["n_text"] == 1
+    assert "n_file" not in row
+    assert [r.request_id for r in counted([late, *RECORDS], 2.0)] == ["e"]
+    assert counted([*RECORDS, late], 0.0) == (*RECORDS, late)
+    assert counted([], 2.0) == ()
 
 
 def test_statuses_add_up_to_the_due_requests() -> None:
