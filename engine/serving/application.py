@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ from engine.serving.text import TextStream
 LOG = logging.getLogger(__name__)
 OPENAPI_FILE = Path(__file__).with_name("openapi.json")
 LARGE_BODY_BYTES = 128 << 10
-"""Longer ones are read in a thread: a megabyte of text takes a tokenizer half a second, for which nobody else waits."""
+"""Longer ones are read in a thread: a megabyte of text takes a tokenizer half a second, for which nobody else waits.
+
+One at a time: reading JSON does not let go of the interpreter, so that the event loop would wait for every such thread.
+"""
 Parse = Callable[[bytes, int], tuple[Generation, ReplyOptions]]
 
 
@@ -49,6 +53,7 @@ class Application:
         self._settings = settings
         self._middlewares = [errors_as_json, *([bearer_required(api_key)] if api_key is not None else [])]
         self._admitted = 0
+        self._large_bodies = ThreadPoolExecutor(1, "large-bodies")
         self._service: Service | None = None
         self._started_at_s = int(time.time())
         self._metrics = _metrics()
@@ -103,7 +108,8 @@ class Application:
             if len(body) <= LARGE_BODY_BYTES:
                 generation, options = parse(body, arrived_at_ns)
             else:
-                generation, options = await asyncio.to_thread(parse, body, arrived_at_ns)
+                in_thread = asyncio.get_running_loop().run_in_executor(self._large_bodies, parse, body, arrived_at_ns)
+                generation, options = await in_thread
             return await self._reply(request, generation, options)
         finally:
             self._admitted -= 1
