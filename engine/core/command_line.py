@@ -4,6 +4,7 @@ A command's module imports what is heavy inside its `main`, so that Ctrl-C durin
 """
 
 import argparse
+import errno
 import os
 import select
 import signal
@@ -21,6 +22,13 @@ READER_LEFT_STATUS = 141
 """Exit status when standard output's reader (`head`, a pager) has gone: 128 and SIGPIPE's number."""
 
 
+OF_THE_MACHINE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM}
+    | {errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR}
+)
+"""A full or read-only disk, no open file left, a place closed to the user: theirs to mend, no fault to be traced."""
+
+
 class OneSentenceParser(argparse.ArgumentParser):
     """A wrong command line is one sentence and exit status 2; the usage lines are --help's."""
 
@@ -30,7 +38,10 @@ class OneSentenceParser(argparse.ArgumentParser):
 
 
 def run_command(main: Callable[[], int]) -> int:
-    """The exit status of `main`, or of how it was stopped; then nothing more can be said on a pipe nobody reads."""
+    """The exit status of `main`, or of how it was stopped; then nothing more can be said on a pipe nobody reads.
+
+    What the machine lacks (OF_THE_MACHINE) is a sentence and MISTAKE_STATUS.
+    """
     try:
         try:
             return main()
@@ -49,6 +60,12 @@ def run_command(main: Callable[[], int]) -> int:
         for descriptor in left:
             os.dup2(nowhere, descriptor)
         return READER_LEFT_STATUS
+    except OSError as error:
+        if error.errno not in OF_THE_MACHINE:
+            raise
+        # An error of standard output names no file.
+        print(f"error: {error.strerror}{'' if error.filename is None else f': {error.filename}'}", file=sys.stderr)
+        return MISTAKE_STATUS
 
 
 def _say_interrupted() -> None:

@@ -5,7 +5,6 @@ import contextlib
 import shutil
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -14,14 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from engine.core.command_line import INTERRUPTED_STATUS, MISTAKE_STATUS
+from engine.core.command_line import INTERRUPTED_STATUS, MISTAKE_STATUS, OF_THE_MACHINE
 from engine.core.record import RequestRecord, Status
 from harness.assembly.reading import SettingsError, bounded
-from harness.experiments.locks import HeldElsewhereError, StoppedWaitingError, exclusive, machine_when_free
+from harness.experiments.locks import (
+    HeldElsewhereError,
+    StoppedWaitingError,
+    exclusive,
+    exclusive_when_free,
+    machine_when_free,
+)
 from harness.experiments.machine import pinned, share_cores
 from harness.experiments.measure import Measured, StoppedBeforeError, measure, unless_stopped
 from harness.experiments.prepare import Prepared
 from harness.experiments.rival_server import NotRunError
+from harness.experiments.room import GO_ON, reason, require_room
 from harness.experiments.servers import ServerFailedError, ServerPool, Serving
 from harness.loadgen.errors import LoadRefusedError
 from harness.loadgen.interrupt import Interrupt
@@ -51,21 +57,20 @@ class OutputSettings:
     workers: int | None = bounded(default=None, at_least=1)
     tables_only: bool = False
 
-
-def require_writable(results: Path) -> None:
-    """Raise SettingsError when nothing can be kept below the folder: told before hours are spent. Makes no folder."""
-    raw = results / "raw"
-    there = next(folder for folder in (raw, *raw.absolute().parents) if folder.exists())
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise SettingsError(f"output.results: cannot write to {raw}: {error.strerror}") from error
+    def __post_init__(self) -> None:
+        if not self.results.strip():
+            raise SettingsError("output.results must name a folder, and is empty")
+        # Shells leave the ~ in `output.results=~/mine` as it is.
+        object.__setattr__(self, "results", str(Path(self.results).expanduser()))
 
 
 def tell(text: str) -> None:
-    """A line for the person who watches."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for the person who watches. A log on a full disk loses it; a reader that left ends the command."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError as error:
+        if error.errno not in OF_THE_MACHINE:
+            raise
 
 
 def point_folder(results: Path, experiment: str, point: str) -> Path:
@@ -97,19 +102,35 @@ class Campaign:
         if len(todo) < len(points):
             tell(f"{len(points) - len(todo)} of {len(points)} points are finished already")
         self._expected_left_s += sum(ready.expected_s + OVERHEAD_S for ready in todo)
-        found: list[Point | None] = []
-        number = 0
-        for ready in points:
-            folder = self._folder(ready)
-            if ready not in todo:
-                found.append(read_point(folder))
-                continue
-            number += 1
+        found = {ready.point: self._read(ready) for ready in points if ready not in todo}
+        held: list[Prepared] = []
+        for number, ready in enumerate(todo, start=1):
+            place = f"[{number}/{len(todo)}]"
             if self.stopped:
-                found.append(None)
-                continue
-            found.append(await self._one(ready, folder, f"[{number}/{len(todo)}]"))
-        return found
+                break
+            try:
+                with exclusive(self._lock(ready)):
+                    found[ready.point] = await self._one(ready, place)
+            except HeldElsewhereError as error:
+                held.append(ready)
+                self._say(place, ready, f"{error}, and is looked for at the end")
+            except OSError as error:  # of the lock itself
+                self._fail(place, ready, f"{reason(error)}; {GO_ON}")
+        for ready in held:
+            if not self.stopped:
+                found[ready.point] = await self._once_free(ready)
+        return [found.get(ready.point) for ready in points]
+
+    async def _once_free(self, ready: Prepared) -> Point | None:
+        """A point that another run was at: it may have failed there, or been killed."""
+        try:
+            async with exclusive_when_free(self._lock(ready), self._interrupt.stop_sending):
+                return await self._one(ready, "[again]")
+        except StoppedWaitingError:
+            self._say("[again]", ready, "stopped before it was there")
+        except OSError as error:
+            self._fail("[again]", ready, f"{reason(error)}; {GO_ON}")
+        return None
 
     async def beside(self, ready: Prepared, what: str, work: Callable[[Serving], Awaitable[Found]]) -> Found | str:
         """Do something else than a point with a point's server, as a point is measured: alone, on the client's cores.
@@ -164,35 +185,48 @@ class Campaign:
     def _folder(self, ready: Prepared) -> Path:
         return point_folder(self._results, ready.settings.experiment, ready.point)
 
+    def _lock(self, ready: Prepared) -> Path:
+        folder = self._folder(ready)
+        return folder.with_name(f".{folder.name}.lock")
+
+    def _read(self, ready: Prepared) -> Point | None:
+        """A point that is there; None where it is of another format."""
+        try:
+            return read_point(self._folder(ready))
+        except StoreError as error:
+            self._fail("[there]", ready, str(error))
+            return None
+
     def _finished(self, ready: Prepared) -> bool:
         return not self._output.redo and _stands(self._folder(ready))
 
-    async def _one(self, ready: Prepared, folder: Path, place: str) -> Point | None:
+    async def _one(self, ready: Prepared, place: str) -> Point | None:
+        """Measure a point whose lock is held. None = it failed."""
         began_s = time.monotonic()
         point: Point | None = None
         try:
-            with exclusive(folder.with_name(f".{folder.name}.lock")):
-                async with machine_when_free(tell, self._interrupt.stop_sending, self._output.share_machine):
-                    if self._finished(ready):
-                        raise PointExistsError
-                    measured = await self._measure(ready, folder)
+            async with machine_when_free(tell, self._interrupt.stop_sending, self._output.share_machine):
+                if self._finished(ready):
+                    raise PointExistsError
+                measured = await self._measure(ready, self._folder(ready))
             point = measured.point
             self._say(place, ready, _outcome(measured))
             if measured.failure is not None:
                 self._fail(place, ready, measured.failure)
         except (StoppedBeforeError, StoppedWaitingError):
             self._say(place, ready, "stopped before it began")
-        except HeldElsewhereError as error:
-            self._say(place, ready, f"skipped: {error}")
         except NotRunError as error:
             self.status = max(self.status, 1)
             self._say(place, ready, f"not run: {error}")
         except PointExistsError:
             self._say(place, ready, "finished by another run meanwhile")
+            point = self._read(ready)
         except SettingsError as error:
             self._fail(place, ready, str(error), MISTAKE_STATUS)
-        except (ServerFailedError, LoadRefusedError, StoreError, OSError) as error:
+        except (ServerFailedError, LoadRefusedError, StoreError) as error:
             self._fail(place, ready, str(error))
+        except OSError as error:
+            self._fail(place, ready, f"{reason(error)}; {GO_ON}")
         except Exception as error:  # noqa: BLE001 - see below
             # A fault of this program must cost one point, not the hours of the others; it is told in full.
             traceback.print_exc()
@@ -202,6 +236,7 @@ class Campaign:
 
     async def _measure(self, ready: Prepared, folder: Path) -> Measured:
         assert self._pool is not None
+        require_room(folder)
         if point_state(folder) is PointState.FINISHED:
             folder.rename(folder.with_name(f".{folder.name}.{time.time_ns()}.replaced"))
         try:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.experiments.campaign import OutputSettings, clock_text, tell
+from harness.experiments.room import GO_ON, reason
 from harness.experiments.side_by_side import Died, side_by_side, stop_at_once
 from harness.measurement.store import StoreError
 
@@ -96,7 +97,8 @@ class JobRunner:
                 kind.keep(unkept)
             except (StoreError, OSError) as error:
                 self.status = max(self.status, 1)
-                tell(f"{len(unkept)} {kind.what} could not be kept: {error}")
+                why = reason(error) if isinstance(error, OSError) else str(error)
+                tell(f"{len(unkept)} {kind.what} could not be kept: {why}; {GO_ON}")
                 return dict(unkept)
         return {}
 

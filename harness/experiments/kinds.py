@@ -11,7 +11,7 @@ from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, bounded, read
 from harness.experiments import compose
 from harness.experiments.beforehand import require_alone, require_reference, require_requests, require_worlds
-from harness.experiments.campaign import Campaign, OutputSettings, require_writable, tell
+from harness.experiments.campaign import Campaign, OutputSettings, tell
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
@@ -22,6 +22,7 @@ from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.real_servers import run_real_servers
 from harness.experiments.real_servers_tables import write_server_tables
 from harness.experiments.reference_check import run_reference
+from harness.experiments.room import GO_ON, reason, require_writable
 from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin
 from harness.experiments.write_tables import write_tables
@@ -53,7 +54,7 @@ def run_job(job: Job) -> int:
     if job.side_by_side and kind in MEASURED:
         raise SettingsError(f"kind={kind} is measured, and must run alone: use hydra/launcher=basic")
     output = read(OutputSettings, job.config["output"], "output")
-    require_writable(Path(output.results))
+    require_writable(Path(output.results), job.config["experiment"])
     with results_in_use(Path(output.results)):
         if output.tables_only:
             return rewrite_tables(job, output)
@@ -144,7 +145,7 @@ def _tables(job: Job, output: OutputSettings) -> int:
             for path in TABLES[str(job.config["kind"])](results, experiment, job.config.get("reference"), tell):
                 tell(f"wrote {path}")
     except OSError as error:
-        tell(f"the tables could not be written: {error}; once there is room, the same command writes them")
+        tell(f"the tables could not be written: {reason(error)}; {GO_ON}")
         return 1
     return 0
 

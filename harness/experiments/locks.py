@@ -42,6 +42,19 @@ def exclusive(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@asynccontextmanager
+async def exclusive_when_free(path: Path, stop: asyncio.Event) -> AsyncIterator[None]:
+    """As `exclusive`, once nobody else holds it. Raises StoppedWaitingError when `stop` is set before."""
+    with contextlib.ExitStack() as holding:
+        while True:
+            try:
+                holding.enter_context(exclusive(path))
+                break
+            except HeldElsewhereError:
+                await _look_again(stop)
+        yield
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a folder's lock, and wait for it. The folder itself is locked, so that no lock file is left behind."""
@@ -109,11 +122,16 @@ async def machine_when_free(
         if not lock.taken():
             tell(WAITING)
             while not lock.taken():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), LOOK_AGAIN_S)
-                if stop.is_set():
-                    raise StoppedWaitingError
+                await _look_again(stop)
         yield
+
+
+async def _look_again(stop: asyncio.Event) -> None:
+    """Return in a moment. Raises StoppedWaitingError when `stop` is set."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), LOOK_AGAIN_S)
+    if stop.is_set():
+        raise StoppedWaitingError
 
 
 class _MachineLock:

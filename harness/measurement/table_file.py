@@ -109,7 +109,7 @@ def merge_rows(path: Path, rows: Iterable[Row], leading: Sequence[str] = ()) -> 
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name beside it, then rename it into place."""
+    """Write a file under another name beside it, then rename it into place. Raises OSError with the file's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     partial = Path(name)
@@ -120,6 +120,8 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         partial.chmod(0o644)
         partial.replace(path)
+    except OSError as error:  # that of a write names no file, and nobody knows the partial one
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
 

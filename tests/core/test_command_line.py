@@ -1,5 +1,6 @@
 """Every command alike: a wrong command line, Ctrl-C during the imports, a reader that left."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -120,6 +121,41 @@ def ended(code: str) -> tuple[int, str]:
 @pytest.mark.parametrize("text", ["'one line'", "'many lines\\n' * 100_000"])
 def test_what_a_command_prints_may_find_no_reader(text: str) -> None:
     assert ended(f"sys.exit(run_command(lambda: print({text}) or 0))") == (READER_LEFT_STATUS, "")
+
+
+@pytest.mark.parametrize("text", ["'one line'", "'many lines\\n' * 100_000"])
+def test_what_a_command_prints_may_find_no_room(text: str) -> None:
+    code = (
+        f"from engine.core.command_line import run_command\nraise SystemExit(run_command(lambda: print({text}) or 0))"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (OSError(errno.EROFS, "Read-only file system", "/a/b"), "error: Read-only file system: /a/b\n"),
+        (OSError(errno.EMFILE, "Too many open files"), "error: Too many open files\n"),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(capsys: pytest.CaptureFixture[str], fault: OSError, says: str) -> None:
+    def lacking() -> int:
+        raise fault
+
+    assert run_command(lacking) == 2
+    assert capsys.readouterr().err == says
+
+
+def test_a_file_that_should_be_there_is_a_fault_to_be_seen() -> None:
+    def lost() -> int:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", "/a")
+
+    with pytest.raises(FileNotFoundError):
+        run_command(lost)
 
 
 def test_another_broken_pipe_is_a_fault_to_be_seen(tmp_path: Path) -> None:

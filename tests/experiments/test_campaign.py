@@ -1,6 +1,8 @@
 """What surrounds a measurement: skipping, failing, redoing, interrupting, locks. `measure` is replaced."""
 
 import asyncio
+import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -14,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from harness.assembly.reading import SettingsError
+from engine.core.command_line import INTERRUPTED_STATUS
 from harness.experiments import campaign as campaign_module
-from harness.experiments.campaign import Campaign, OutputSettings, point_folder, require_writable
+from harness.experiments.campaign import Campaign, OutputSettings, point_folder
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.measure import Measured
 from harness.experiments.point_origin import describe
@@ -172,15 +174,60 @@ def test_c56_a_point_whose_server_died_is_redone(
     assert read_point(folder).server_alive
 
 
-def test_c52_a_point_another_run_is_at_is_left_to_it(
+@pytest.mark.parametrize("killed", [False, True])
+def test_c52_a_point_another_run_is_at_is_waited_for_at_the_end_and_measured_if_it_never_came(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    points: list[Prepared],
+    capsys: pytest.CaptureFixture[str],
+    killed: bool,
+) -> None:
+    folder = point_folder(tmp_path, "smoke", points[0].point)
+    with contextlib.ExitStack() as other:
+        other.enter_context(exclusive(folder.with_name(f".{folder.name}.lock")))
+
+        def meanwhile() -> None:
+            if runs.rates[-1] == 3:
+                if not killed:
+                    write_point(folder, measured(points[0], met=3, missed=1))
+                other.close()
+
+        runs = Runs(meanwhile=meanwhile)
+        assert run(monkeypatch, tmp_path, points, runs).status == 0
+    assert runs.rates == ([2, 3, 1] if killed else [2, 3])
+    assert point_state(folder) is PointState.FINISHED
+    err = capsys.readouterr().err
+    assert "it is being measured by another run, and is looked for at the end" in err
+    assert ("finished by another run meanwhile" in err) is not killed
+
+
+def test_an_interrupt_ends_the_wait_for_another_runs_point(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared]
+) -> None:
+    folder = point_folder(tmp_path, "smoke", points[0].point)
+    runs = Runs(meanwhile=lambda: os.kill(os.getpid(), signal.SIGINT))
+    with exclusive(folder.with_name(f".{folder.name}.lock")):
+        assert run(monkeypatch, tmp_path, points[:2], runs).status == INTERRUPTED_STATUS
+    assert runs.rates == [2]
+
+
+def test_a_disk_that_fills_up_costs_no_further_measurement(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, points: list[Prepared], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = Runs()
-    folder = point_folder(tmp_path, "smoke", points[0].point)
-    with exclusive(folder.with_name(f".{folder.name}.lock")):
-        assert run(monkeypatch, tmp_path, points, runs).status == 0
-    assert runs.rates == [2, 3]
-    assert "skipped: it is being measured by another run" in capsys.readouterr().err
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+
+    runs = Runs(meanwhile=lambda: monkeypatch.setattr(campaign_module, "require_room", full))
+    assert run(monkeypatch, tmp_path, points, runs).status == 1
+    assert runs.rates == [1]
+    err = capsys.readouterr().err
+    assert err.count("FAILED: No space left on device: ") == 2
+    assert "once that is mended, the same command goes on from here" in err
+    assert run(monkeypatch, tmp_path, points, Runs()).status == 1  # still full
+    monkeypatch.undo()
+    again = Runs()
+    assert run(monkeypatch, tmp_path, points, again).status == 0
+    assert again.rates == [2, 3]
 
 
 def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path: Path) -> None:
@@ -229,14 +276,6 @@ def test_a_measurement_waits_for_the_machine_unless_it_may_share_it(tmp_path: Pa
     waiting.join(20)
     assert done.is_set()
     assert told == ["waiting for another run's point on this machine to end"]
-
-
-def test_a_results_folder_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match=r"output\.results: cannot write to .*file/raw: "):
-        require_writable(tmp_path / "file")
-    require_writable(tmp_path / "new")
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_point_whose_classes_share_a_column_is_left_out_of_the_table(
