@@ -82,10 +82,11 @@ def check_system(system: SystemSettings) -> None:
             where = "a server that runs already (system=external)" if engine else "an engine started here"
             raise SettingsError(f"system.{name} belongs to {where}, not to system={system.name}")
     check_rival_only(system)
-    if system.base_url is not None and "@" in system.base_url.partition("://")[2].partition("/")[0]:
+    url = system.base_url or ""
+    if "@" in url.partition("://")[2].partition("/")[0] or "?" in url:
         raise SettingsError(
-            "system.base_url holds a name or a password, which would be kept with every result: name the environment"
-            " variable that holds the key in system.api_key_env"
+            "system.base_url holds a name or a password, or a query, which would be kept with every result: name the"
+            " environment variable that holds the key in system.api_key_env"
         )
     if not engine:
         return

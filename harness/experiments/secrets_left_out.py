@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 HIDDEN = "***"
 _NAME = r"(?:api[_-]?key|key|secret|password|passwd|token|credentials?|authorization)"
-_GIVEN = re.compile(rf"(?i)((?:^|[\s,.\[{{'\"_-]){_NAME}\s*[=:]\s*)[^\s,\]}}'\"]+")
+_GIVEN = re.compile(rf"(?i)((?:^|[\s,.\[{{'\"_-]){_NAME}\s*[=:]\s*)(?:(?:bearer|basic)\s+)?[^\s,\]}}'\"]+")
 _FLAG_AND_VALUE = re.compile(rf"(?i)(--[\w-]*{_NAME}[\s,]+)[^\s,\]]+")
 _FLAG = re.compile(rf"(?i)^--[\w-]*{_NAME}$")
 _IN_URL = re.compile(r"(://)[^/@\s]+@")
+_IN_QUERY = re.compile(r"(://[^\s?'\"]*\?)[^\s'\"]+")
 _KEY_LIKE = re.compile(r"\b(?:sk-|hf_|ghp_|Bearer )[A-Za-z0-9_\-]{8,}")
 
 
@@ -23,4 +24,5 @@ def without_secrets(words: Sequence[str]) -> list[str]:
 def _hidden(word: str) -> str:
     for pattern in (_GIVEN, _FLAG_AND_VALUE):
         word = pattern.sub(rf"\1{HIDDEN}", word)
-    return _KEY_LIKE.sub(HIDDEN, _IN_URL.sub(rf"\1{HIDDEN}@", word))
+    word = _IN_QUERY.sub(rf"\1{HIDDEN}", _IN_URL.sub(rf"\1{HIDDEN}@", word))
+    return _KEY_LIKE.sub(HIDDEN, word)

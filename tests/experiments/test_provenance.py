@@ -23,6 +23,8 @@ from harness.experiments.simulated_origin import simulation_origin
         (["system.extra_flags=[--api-key,abc123,--seed,1]"], ["system.extra_flags=[--api-key,***,--seed,1]"]),
         (["--token=abc123"], ["--token=***"]),
         (["system.base_url=http://me:abc123@host:1/v1"], ["system.base_url=http://***@host:1/v1"]),
+        (["system.base_url='http://host:1/?sig=abc123&x=1'"], ["system.base_url='http://host:1/?***'"]),
+        (["+headers={Authorization: Bearer abc123}"], ["+headers={Authorization: ***}"]),
         (["hydra.launcher.setup=['export HF_TOKEN=abc123']"], ["hydra.launcher.setup=['export HF_TOKEN=***']"]),
         (["x=sk-abc123abc123"], ["x=***"]),
     ],
@@ -42,9 +44,10 @@ def test_settings_are_kept_as_typed(word: str) -> None:
     assert without_secrets([word]) == [word]
 
 
-def test_a_password_in_a_url_is_refused_before_it_could_be_kept() -> None:
+@pytest.mark.parametrize("url", ["http://me:abc123@h:1", "http://h:1/?token=abc123"])
+def test_a_password_in_a_url_is_refused_before_it_could_be_kept(url: str) -> None:
     with outside_hydra() as make:
-        job = make(["experiment=smoke", "system=external", "system.base_url='http://me:abc123@h:1'", "device=cpu"])
+        job = make(["experiment=smoke", "system=external", f"system.base_url='{url}'", "device=cpu"])
         with pytest.raises(SettingsError, match=r"system\.base_url holds a name or a password"):
             read_point(job.compose({}))
 
