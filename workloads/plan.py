@@ -10,7 +10,7 @@ from engine.core.clock import seconds_to_ns
 from engine.core.trace import PlannedRequest, Trace, TraceRow
 from workloads.arrivals import generated_arrivals_s
 from workloads.length_scale import effective_tokens
-from workloads.prompts import PromptSettings, make_prompts
+from workloads.prompts import PromptSettings, drawn_prompts
 from workloads.slo import Objective, SLORule
 
 Arrivals = Literal["recorded", "poisson", "gamma"]
@@ -80,7 +80,7 @@ def plan_requests(
     Raises ValueError with one sentence.
     """
     scheduled = schedule_requests(window, settings, slos, seed, context_limit_tokens)
-    token_ids = make_prompts([one.prompt_tokens for one in scheduled], prompts, seed)
+    token_ids = drawn_prompts([one.prompt_tokens for one in scheduled], prompts, seed)
     return tuple(
         PlannedRequest(one.request_id, one.due_ns, ids, one.max_tokens, one.objective.slo, one.objective.task)
         for one, ids in zip(scheduled, token_ids, strict=True)

@@ -1,10 +1,14 @@
 """Prompts as token ids, drawn by seed. Ids are sent as they are: no text round trip can change a length."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
+
+MARK_EVERY = 64
+"""Prompts between two remembered states of the stream of draws: a look back draws as many again at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +34,74 @@ def make_prompts(lengths: Sequence[int], settings: PromptSettings, seed: int) ->
     Independent uniform ids: two prompts of any seeds or contents share a prefix only by chance. Within one call the
     first ids are all different (as far as the vocabulary reaches), so no request can be another's prefix.
     """
-    if seed < 0:
-        raise ValueError(f"the seed must be at least 0, got {seed}")
-    digest = hashlib.sha256(settings.content.encode()).digest()
-    rng = np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
-    first_ids = rng.permutation(np.arange(settings.low, settings.vocab))
-    # One int object for each id there is, shared by all prompts: a trace of 100,000 requests fits a laptop's memory.
-    shared = list(range(settings.vocab))
-    prompts = []
-    for i, length in enumerate(lengths):
-        # The stream is that of one draw for all: a later prompt never depends on how an earlier one is used.
-        ids = rng.integers(settings.low, settings.vocab, size=length, dtype=np.int64)
-        ids[:1] = first_ids[i % len(first_ids)]
-        prompts.append(tuple(map(shared.__getitem__, ids.tolist())))
-    return prompts
+    return [tuple(prompt) for prompt in drawn_prompts(lengths, settings, seed)]
+
+
+def drawn_prompts(lengths: Sequence[int], settings: PromptSettings, seed: int) -> list["DrawnPrompt"]:
+    """The same prompts, each drawn whenever its ids are asked for: those of a long trace would fill the memory."""
+    draws = _Draws(lengths, settings, seed)
+    return [DrawnPrompt(length, draws, index) for index, length in enumerate(lengths)]
+
+
+class DrawnPrompt(Sequence[int]):
+    """A prompt whose length is known and whose ids are drawn at each look: cheapest in order of position."""
+
+    __slots__ = ("_draws", "_index", "_length")
+
+    def __init__(self, length: int, draws: "_Draws", index: int) -> None:
+        self._length = length
+        self._draws = draws
+        self._index = index
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._draws.ids(self._index))
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[int]: ...
+    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
+        return self._draws.ids(self._index)[place]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple | DrawnPrompt) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+class _Draws:
+    """One stream of draws for all prompts of a run: a later prompt never depends on how an earlier one is used."""
+
+    def __init__(self, lengths: Sequence[int], settings: PromptSettings, seed: int) -> None:
+        if seed < 0:
+            raise ValueError(f"the seed must be at least 0, got {seed}")
+        digest = hashlib.sha256(settings.content.encode()).digest()
+        self._rng = np.random.default_rng([seed, *np.frombuffer(digest, dtype=np.uint32).tolist()])
+        self._low, self._vocab = settings.low, settings.vocab
+        self._lengths = lengths
+        self._first_ids = self._rng.permutation(np.arange(settings.low, settings.vocab))
+        self._next = 0
+        self._marks = [self._rng.bit_generator.state]
+        """The stream's state before every prompt whose index is a multiple of MARK_EVERY, as far as it was drawn."""
+
+    def ids(self, index: int) -> list[int]:
+        """The ids of one prompt."""
+        if index != self._next:
+            mark = min(index // MARK_EVERY, len(self._marks) - 1)
+            if index < self._next or mark * MARK_EVERY > self._next:
+                self._next = mark * MARK_EVERY
+                self._rng.bit_generator.state = self._marks[mark]
+        while True:
+            drawn = self._rng.integers(self._low, self._vocab, size=self._lengths[self._next], dtype=np.int64)
+            self._next += 1
+            if self._next == len(self._marks) * MARK_EVERY:
+                self._marks.append(self._rng.bit_generator.state)
+            if self._next > index:
+                break
+        drawn[:1] = self._first_ids[index % len(self._first_ids)]
+        ids: list[int] = drawn.tolist()
+        return ids

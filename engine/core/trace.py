@@ -1,5 +1,6 @@
 """A workload: a trace as published, and the requests planned from it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.core.slo import SLO
@@ -33,12 +34,12 @@ class PlannedRequest:
     """One request to send, everything about it decided before the clock starts.
 
     due_ns: instant to send it, in nanoseconds after the start of the run.
-    token_ids: the prompt.
+    token_ids: the prompt; it may be drawn at each look (workloads.prompts).
     """
 
     request_id: str
     due_ns: int
-    token_ids: tuple[int, ...]
+    token_ids: Sequence[int]
     max_tokens: int
     slo: SLO
     task: str = ""

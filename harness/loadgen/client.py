@@ -25,6 +25,9 @@ REASON_CHARS = 300
 NO_STREAMS = ("application/json", "text/html")
 """Content types of an answer that is whole, whatever it says."""
 
+NO_FILE = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
+"""What the client lacks to open a connection: a file, or a local port. No word on the server."""
+
 CLOSE_GRACE_S = 1.0
 """After [DONE] the server has this long to end the reply; then the connection is not reused."""
 
@@ -34,7 +37,7 @@ class Exchange:
     """One request under way; `record` tells what is known of it at any moment.
 
     due_at_ns and the other instants are on CLOCK_MONOTONIC. status: None while it is under way.
-    without_file: it could not be sent because this process had no open file left.
+    without_file: it could not be sent because this process had no open file, or this machine no local port, left.
     http_status: of an answer that was an error.
     """
 
@@ -147,7 +150,7 @@ class CompletionsClient:
             exchange.end(error.status, error.reason)
         except (aiohttp.ClientError, OSError) as error:  # the deadline's TimeoutError is an OSError too
             if not deadline.expired():
-                exchange.without_file = getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE)
+                exchange.without_file = getattr(error, "errno", None) in NO_FILE
                 exchange.end_of_stream(broken=str(error) or type(error).__name__)
             elif exchange.reply.done:
                 exchange.end_of_stream()

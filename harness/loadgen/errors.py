@@ -6,7 +6,11 @@ class LoadRefusedError(Exception):
 
 
 class OpenFilesLimitError(LoadRefusedError):
-    """The process may not open as many connections as the run can need."""
+    """The process may not open as many connections as the run can need. most: as many as it may."""
+
+    def __init__(self, sentence: str, most: int = 0) -> None:
+        super().__init__(sentence)
+        self.most = most
 
 
 class ServerNotReadyError(LoadRefusedError):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from harness.loadgen.errors import OpenFilesLimitError
 
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 SPARE_FILES = 64
 """Kept for what the process opens besides: logs, results, the resolver, lazily imported modules."""
 
@@ -12,19 +13,32 @@ SPARE_FILES = 64
 def ensure_open_files(connections: int) -> int:
     """Raise the soft limit if needed; returns the limit in force.
 
-    Raises OpenFilesLimitError with the number needed when the hard limit is below it.
+    Raises OpenFilesLimitError with the number needed when the hard limit, or the number of local ports, is below it.
     """
-    needed = connections + open_now() + SPARE_FILES
+    taken = open_now() + SPARE_FILES
+    needed = connections + taken
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    run = f"the run can hold {connections} connections at once"
+    if (ports := local_ports()) < connections:
+        raise OpenFilesLimitError(f"{run}, but this machine has {ports} local ports for them ({PORT_RANGE})", ports)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return soft
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise OpenFilesLimitError(
-            f"the run can hold {connections} connections at once and needs an open-files limit of {needed}, "
-            f"but the hard limit is {hard}: raise it (ulimit -Hn {needed}), or send at a lower rate"
+            f"{run} and needs an open-files limit of {needed}, but the hard limit is {hard} (ulimit -Hn)",
+            max(0, hard - taken),
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     return needed
+
+
+def local_ports() -> int:
+    """Connections to one address that this machine can have open; all there can be where the system does not say."""
+    try:
+        first, last = PORT_RANGE.read_text(encoding="ascii").split()
+        return int(last) - int(first) + 1
+    except (OSError, ValueError):
+        return 65_535
 
 
 def open_now() -> int:

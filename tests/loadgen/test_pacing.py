@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.loadgen.pacing import pace, peak_in_flight, rate_rps
+from harness.loadgen.pacing import longest_lifetime_s, pace, peak_in_flight, rate_rps
 from harness.loadgen.timer import SpinWaker, TimerFdWaker, open_waker
 from tests.fakes.golden_script import noop
 from tests.loadgen.rig import MS, plans, played, run
@@ -117,3 +117,27 @@ def test_peak_in_flight_counts_a_sliding_window():
     assert peak_in_flight([], 10) == 0
     assert peak_in_flight([0, 10, 20, 30], 10) == 2
     assert peak_in_flight([0, 0, 0, 50], 9) == 3
+
+
+def test_the_longest_lifetime_is_the_last_second_that_keeps_below_the_peak():
+    due_ns = [index * 100 * MS for index in range(100)]  # ten a second for ten seconds
+    assert longest_lifetime_s(due_ns, 35) == 3
+    assert peak_in_flight(due_ns, 3000 * MS) == 31 <= 35 < peak_in_flight(due_ns, 4000 * MS) == 41
+    assert longest_lifetime_s(due_ns, 10) == 0
+    assert longest_lifetime_s(due_ns, 100) == 10
+    assert longest_lifetime_s([], 5) == longest_lifetime_s([0, 0], 1) == 0
+
+
+def test_spare_moments_are_used_and_no_other_ones():
+    """Work for the first, far instant only: the second is due at once after it."""
+    spent = []
+
+    async def send_all() -> None:
+        waker = open_waker()
+        start_ns = time.monotonic_ns()
+        async for index in pace([300 * MS, 300 * MS + 1], start_ns, waker, lambda: spent.append(1) or len(spent) < 5):
+            spent.append(index * 100)
+        waker.close()
+
+    run(send_all())
+    assert spent == [1] * 5 + [0, 100]

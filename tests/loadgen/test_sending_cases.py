@@ -140,11 +140,11 @@ def test_without_an_slo_no_one_gives_up():
 
 
 def test_c26_bodies_are_built_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch):
-    from harness.loadgen import player
+    from harness.loadgen import bodies, player
 
     built: list[int] = []
     started: list[int] = []
-    real, paced = player.prepare, player.pace
+    real, paced = bodies.prepare, player.pace
 
     def slow_prepare(*words) -> PreparedRequest:
         time.sleep(0.005)
@@ -152,11 +152,11 @@ def test_c26_bodies_are_built_before_the_clock_starts(monkeypatch: pytest.Monkey
         built.append(time.monotonic_ns())
         return one
 
-    def pace_from(due_ns, start_ns, waker):
+    def pace_from(due_ns, start_ns, waker, meanwhile):
         started.append(start_ns)
-        return paced(due_ns, start_ns, waker)
+        return paced(due_ns, start_ns, waker, meanwhile)
 
-    monkeypatch.setattr(player, "prepare", slow_prepare)
+    monkeypatch.setattr(bodies, "prepare", slow_prepare)
     monkeypatch.setattr(player, "pace", pace_from)
     result, server = played(noop(), plans(30, gap_ms=1))
     assert len(built) == 30

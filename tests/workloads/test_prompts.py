@@ -1,13 +1,15 @@
 """Prompts: exact lengths, range, determinism, disjoint content, speed."""
 
 import time
+import tracemalloc
 
 import pytest
 
-from workloads.prompts import PromptSettings, make_prompts
+from workloads.prompts import MARK_EVERY, PromptSettings, drawn_prompts, make_prompts
 
 SETTINGS = PromptSettings(vocab=4096, low=16)
 BLOCK = 16
+PINNED = [(623, 1153, 1797), (943, 397)]
 
 
 def blocks(prompts):
@@ -32,6 +34,20 @@ def test_prompts_are_the_same_for_the_same_seed():
     assert make_prompts([40, 3], SETTINGS, 7) == make_prompts([40, 3], SETTINGS, 7)
 
 
+def test_the_draws_are_those_of_one_stream_whatever_is_looked_at_first():
+    """The ids themselves: another version that drew others would measure other points under the same names."""
+    assert make_prompts([3, 2], PromptSettings(4096, 16, "x"), 7) == PINNED
+    lengths = [1 + index % 9 for index in range(3 * MARK_EVERY)]
+    whole = make_prompts(lengths, SETTINGS, 7)
+    for order in (range(len(lengths)), reversed(range(len(lengths))), (150, 3, 3, 191, 64, 63, 128, 0)):
+        prompts = drawn_prompts(lengths, SETTINGS, 7)
+        for index in order:
+            assert (len(prompts[index]), tuple(prompts[index])) == (lengths[index], whole[index])
+    assert prompts[5] == whole[5] == tuple(prompts[5][:])
+    assert hash(prompts[5]) == hash(whole[5])
+    assert prompts[5] != prompts[6]
+
+
 def test_c50_no_two_requests_share_a_prefix_within_a_run():
     prompts = make_prompts([64] * 327, SETTINGS, seed=0)
     assert len({prompt[0] for prompt in prompts}) == 327
@@ -53,6 +69,18 @@ def test_327_prompts_of_4096_tokens_take_well_under_a_second():
     started = time.process_time()
     make_prompts([4096] * 327, SETTINGS, seed=0)
     assert time.process_time() - started < 1.0
+
+
+def test_prompts_that_nobody_looks_at_take_no_memory():
+    """As lists they would be 800 MB; walking along them keeps one at a time, and a mark of the stream now and then."""
+    tracemalloc.start()
+    try:
+        prompts = drawn_prompts([1000] * 100_000, SETTINGS, seed=0)
+        for prompt in prompts[: 20 * MARK_EVERY]:
+            tuple(prompt)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("low", "vocab"), [(16, 16), (-1, 10), (20, 10)])
