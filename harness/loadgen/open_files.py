@@ -18,18 +18,21 @@ def ensure_open_files(connections: int) -> int:
     taken = open_now() + SPARE_FILES
     needed = connections + taken
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    run = f"the run can hold {connections} connections at once"
-    if (ports := local_ports()) < connections:
-        raise OpenFilesLimitError(f"{run}, but this machine has {ports} local ports for them ({PORT_RANGE})", ports)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return soft
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise OpenFilesLimitError(
-            f"{run} and needs an open-files limit of {needed}, but the hard limit is {hard} (ulimit -Hn)",
-            max(0, hard - taken),
+    files = connections if hard == resource.RLIM_INFINITY else max(0, hard - taken)
+    ports = local_ports()
+    if min(files, ports) < connections:
+        lacking = (
+            f"needs an open-files limit of {needed}, but the hard limit is {hard} (ulimit -Hn)"
+            if files < ports
+            else f"this machine has {ports} local ports for them ({PORT_RANGE})"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-    return needed
+        raise OpenFilesLimitError(
+            f"the run can hold {connections} connections at once and {lacking}", min(files, ports)
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
 
 
 def local_ports() -> int:

@@ -60,7 +60,7 @@ def test_c22_local_ports_run_out_before_files_do(limits, monkeypatch, tmp_path):
     assert open_files.local_ports() == 65_535
     (tmp_path / "range").write_text("32768\t60999\n")
     assert open_files.ensure_open_files(28_232) == 100_000
-    with pytest.raises(OpenFilesLimitError, match="28233 connections at once, but this machine has 28232 local ports"):
+    with pytest.raises(OpenFilesLimitError, match="28233 connections at once and this machine has 28232 local ports"):
         open_files.ensure_open_files(28_233)
 
 
