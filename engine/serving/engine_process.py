@@ -44,8 +44,10 @@ class EngineProcess:
         writer: asyncio.StreamWriter,
         beats: BeatMonitor,
         on_unclaimed: Callable[[str], None],
+        on_recovered: Callable[[], None],
     ) -> None:
         self._process = process
+        self._on_recovered = on_recovered
         self._on_unclaimed = on_unclaimed
         self._beats = beats
         self._reader = reader
@@ -64,16 +66,18 @@ class EngineProcess:
         settings: EngineSettings,
         command: Sequence[str] = INSTANCE_COMMAND,
         on_unclaimed: Callable[[str], None] = lambda _: None,
+        on_recovered: Callable[[], None] = lambda: None,
         cpus: frozenset[int] = frozenset(),
     ) -> "EngineProcess":
         """Start the process. command: what to run; `--channel-fd N` is added.
 
         on_unclaimed: told the ticket of KV whose request was closed before it had left.
+        on_recovered: told when what hung goes on.
         cpus: it may run on; none: those of this process.
         """
         process, reader, writer = await start_process(command, settings.threads)
         beats = BeatMonitor(settings.watchdog_s, asyncio.get_running_loop().time)
-        engine = EngineProcess(process, reader, writer, beats, on_unclaimed)
+        engine = EngineProcess(process, reader, writer, beats, on_unclaimed, on_recovered)
         engine._send({"kind": "start", "settings": to_json(settings), "cpus": sorted(cpus)})
         return engine
 
@@ -212,7 +216,10 @@ class EngineProcess:
             case "failed":
                 self._deliver(header["request_id"], ApiError(500, _first_line(header["reason"])))
             case "beat":
+                hung = self.stall
                 self._beats.beat(header["stall"], header["stalls"])
+                if hung and not self.stall:
+                    self._on_recovered()
             case "snapshot":
                 answer = self._asked.pop(header["ticket"], None)
                 if answer is not None and not answer.done():

@@ -15,7 +15,8 @@ MOST_FAILED_STARTS = 3
 
 
 class KeptInstance:
-    """name: "prefill-0", "decode-1". on_change: told when it has become ready, and when it has ended.
+    """name: "prefill-0", "decode-1". on_change: told when it has become ready, when it goes on after it hung, and when
+    it has ended.
 
     on_unclaimed: told the ticket of KV that left after its request was closed.
     given_up: why it is not started again; "" while it is.
@@ -61,7 +62,9 @@ class KeptInstance:
         failed_starts, reason = 0, ""
         while failed_starts < MOST_FAILED_STARTS:
             try:
-                self.engine = await EngineProcess.launch(self._settings, self._command, self._on_unclaimed, self._cpus)
+                self.engine = await EngineProcess.launch(
+                    self._settings, self._command, self._on_unclaimed, self._on_change, self._cpus
+                )
                 description = await self.engine.ready()
             except (SettingsError, EngineError, OSError) as error:
                 reason = str(error)

@@ -205,7 +205,7 @@ class ProxyEngine:
             return  # the caller says that there is none
 
     def _on_change(self) -> None:
-        """An instance has become ready, or has ended."""
+        """An instance has become ready, goes on after it hung, or has ended."""
         self._changed.set()
         self._changed = asyncio.Event()
         self._handed_over.sweep()

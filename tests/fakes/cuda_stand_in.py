@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-DEVICE = torch.device("cuda")
+DEVICE = torch.device("cuda:0")
 
 
 class Event:

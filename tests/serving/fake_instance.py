@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 from engine.core.record import EngineReport
@@ -17,6 +19,7 @@ HOLD_PREFILL, HOLD_SEND, HOLD_DECODE, HOLD_STREAM = 1, 2, 3, 4
 FAIL_PREFILL, FAIL_SEND, FAIL_DECODE, FAIL_STREAM = 5, 6, 7, 8
 HOLD_ON_PREFILL_0, HOLD_ON_DECODE_0, DIE_ON_PREFILL = 9, 10, 11
 KV_BLOCKS = 100
+BEAT_S = 0.05
 
 
 class Instance:
@@ -113,12 +116,21 @@ class Instance:
             self.report = EngineReport()
 
 
+def beat(channel: BlockingChannel, file: Path) -> None:
+    """As the engine's watchdog does; the file holds what hangs."""
+    while True:
+        stall = file.read_text(encoding="utf-8") if file.exists() else ""
+        channel.send({"kind": "beat", "stall": stall, "stalls": 0})
+        time.sleep(BEAT_S)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--channel-fd", type=int, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--refuse", default="", help="the name of one that refuses its settings")
     parser.add_argument("--once", default="", help="a folder: instances start once and never again")
+    parser.add_argument("--beats", default="", help="a folder: each instance beats what the file of its name says")
     arguments = parser.parse_args()
     channel = BlockingChannel(socket.socket(fileno=arguments.channel_fd))
     start = channel.receive()
@@ -134,6 +146,8 @@ def main() -> int:
     folder = KVFolder(Path(json.loads(start[0]["settings"])["hand_over_folder"]))
     description = EngineDescription("fake", "", 300, 1000, KV_BLOCKS, 16, "cpu", "none")
     channel.send({"kind": "ready", "description": dataclasses.asdict(description)})
+    if arguments.beats:
+        threading.Thread(target=beat, args=(channel, Path(arguments.beats, arguments.name)), daemon=True).start()
     Instance(channel, arguments.name, folder).serve()
     return 0
 

@@ -155,6 +155,22 @@ def test_a_full_decode_side_holds_requests_back_then_refuses(tmp_path: Path) -> 
         proxy.check_nothing_left()
 
 
+def test_who_waits_for_an_instance_that_hangs_goes_on_when_it_does(tmp_path: Path) -> None:
+    (tmp_path / "kv").mkdir()
+    with running_proxy(tmp_path / "kv", ["--", "--beats", str(tmp_path)]) as proxy:
+        first, second = (proxy.begin(what, prompt_tokens=900) for what in (fake.HOLD_STREAM, PLAIN))
+        for stream in (first, second):  # the decode instance has room for one of them
+            assert stream.event()["choices"]
+        assert first.event()["choices"]
+        (tmp_path / "decode-0").write_text("an operator has not ended")
+        eventually(lambda: not proxy.healthy(), "the proxy has heard that it hangs")
+        first.leave()
+        eventually(lambda: proxy.server.state()["open_requests"] == 1, "its room is free")
+        (tmp_path / "decode-0").write_text("")
+        assert len(token_ids(second.rest())) == 4
+        proxy.check_nothing_left()
+
+
 def test_the_proxy_ends_when_a_role_cannot_be_started_any_more(tmp_path: Path) -> None:
     (tmp_path / "once").mkdir()
     (tmp_path / "kv").mkdir()
