@@ -1,5 +1,6 @@
 """Each format on a small hand-written file: units, columns, and what makes a row bad."""
 
+import gzip
 import json
 
 import pytest
@@ -148,6 +149,9 @@ def test_qwen_new_tokens_counts_what_a_follow_up_text_turn_adds(write):
     [
         ("{", "not JSON"),
         ("[1, 2]", "a JSON object is expected, got list"),
+        ("[" * 100_000, "not JSON of a trace: maximum recursion depth"),
+        ('{"timestamp": ' + "9" * 5000 + "}", "not JSON of a trace: Exceeds the limit"),
+        ('{"timestamp": 1e300, "input_length": 5, "output_length": 1, "type": "text"}', "timestamp must be within"),
         ('{"timestamp": 1, "input_length": 5, "output_length": 1}', "type is missing"),
         ('{"timestamp": true, "input_length": 5, "output_length": 1, "type": "text"}', "timestamp must be a number"),
         ('{"timestamp": [1], "input_length": 5, "output_length": 1, "type": "text"}', "timestamp must be a number"),
@@ -230,6 +234,24 @@ def test_text_that_is_not_utf8_is_one_sentence(write):
         load_custom(write("own.csv", b"arrival_s,input_tokens,output_tokens\n1,\xff,3\n"))
     with pytest.raises(TraceError, match="is not UTF-8 text"):
         load_mooncake(write("m.jsonl", b'{"timestamp": "\xff"}\n'))
+
+
+def test_a_packed_file_is_named_as_such(write):
+    with pytest.raises(TraceError, match=r"own\.csv is packed \(gzip\): unpack it"):
+        load_custom(write("own.csv", gzip.compress(b"arrival_s,input_tokens,output_tokens\n1,2,3\n")))
+
+
+def test_two_columns_of_one_name_are_refused_where_the_name_is_asked_for(write):
+    with pytest.raises(TraceError, match="2 columns are named arrival_s: which is meant is not known"):
+        load_custom(write("own.csv", "arrival_s,arrival_s,input_tokens,output_tokens\n0,1,2,3\n"))
+    trace, _ = load_custom(write("own.csv", "x,x,arrival_s,input_tokens,output_tokens\n0,1,2,3,4\n1,2,3,4,5\n"))
+    assert len(trace.rows) == 2
+
+
+@pytest.mark.parametrize("arrival", ["1e300", "-1e300", "1e999999999", "1000000000001"])
+def test_an_instant_beyond_all_traces_is_a_bad_row(write, arrival):
+    with pytest.raises(TraceError, match=r"own\.csv:3: arrival_s must be within 1e\+12 s of the trace's zero"):
+        load_custom(write("own.csv", f"arrival_s,input_tokens,output_tokens\n0,2,3\n{arrival},2,3\n"))
 
 
 @pytest.mark.parametrize("content", ["", "arrival_s,input_tokens,output_tokens\n"])

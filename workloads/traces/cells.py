@@ -15,6 +15,9 @@ NS_PER_UNIT = {"s": Decimal(10**9), "ms": Decimal(10**6)}
 MOST_TOKENS = 1_000_000_000
 """No request has more; a larger number is another column, or damage."""
 
+FARTHEST_S = 10**12
+"""No trace lasts 30,000 years; a larger number is another unit, or damage."""
+
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9})\d*)?\s*(?:(Z|z)|([+-])(\d\d):?(\d\d))?"
 )
@@ -46,7 +49,10 @@ def arrival_ns(row: Mapping[str, Any], column: str, unit: ArrivalUnit) -> int:
     value = cell(row, column)
     if unit == "timestamp":
         return timestamp_ns(str(value).strip(), column)
-    return round(_decimal(value, column) * NS_PER_UNIT[unit])
+    number = _decimal(value, column)
+    if abs(number) > FARTHEST_S * NS_PER_UNIT["s"] / NS_PER_UNIT[unit]:
+        raise BadRow(f"{column} must be within {FARTHEST_S:.0e} s of the trace's zero, got {value}")
+    return round(number * NS_PER_UNIT[unit])
 
 
 def timestamp_ns(text: str, column: str = "timestamp") -> int:

@@ -9,6 +9,9 @@ from typing import Any
 
 from workloads.traces.errors import BadRow, TraceError
 
+GZIP = b"\x1f\x8b"
+"""How a packed file begins."""
+
 Line = tuple[int, Mapping[str, Any] | BadRow]
 
 
@@ -33,7 +36,7 @@ def csv_rows(path: str | Path, needed: Sequence[str]) -> Iterator[Line]:
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise TraceError(_not_text(file_path, error)) from error
     except csv.Error as error:
         raise TraceError(f"{path}:{reader.line_num}: not CSV: {error}") from error
 
@@ -52,7 +55,7 @@ def jsonl_rows(path: str | Path) -> Iterator[Line]:
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TraceError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise TraceError(_not_text(file_path, error)) from error
 
 
 def _json_object(line: str) -> Mapping[str, Any] | BadRow:
@@ -60,7 +63,15 @@ def _json_object(line: str) -> Mapping[str, Any] | BadRow:
         value = json.loads(line, parse_float=Decimal)
     except json.JSONDecodeError as error:
         return BadRow(f"not JSON: {error.msg} at column {error.colno}")
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without end
+        return BadRow(f"not JSON of a trace: {error}")
     return value if isinstance(value, dict) else BadRow(f"a JSON object is expected, got {type(value).__name__}")
+
+
+def _not_text(path: Path, error: UnicodeDecodeError) -> str:
+    with path.open("rb") as file:
+        packed = file.read(2) == GZIP
+    return f"{path} is packed (gzip): unpack it" if packed else f"{path} is not UTF-8 text: {error.reason}"
 
 
 def _existing(path: str | Path) -> Path:
@@ -82,4 +93,9 @@ def _check_header(header: Sequence[str], needed: Sequence[str], path: str | Path
         raise TraceError(
             f"{path}:1: no column named {', '.join(missing)}; the header has {', '.join(header)}"
             " (workload.columns.arrival, .input, .output and .class name them)"
+        )
+    twice = [name for name in needed if header.count(name) > 1]
+    if twice:
+        raise TraceError(
+            f"{path}:1: {header.count(twice[0])} columns are named {twice[0]}: which is meant is not known"
         )
