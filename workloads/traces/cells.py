@@ -50,7 +50,7 @@ def arrival_ns(row: Mapping[str, Any], column: str, unit: ArrivalUnit) -> int:
     if unit == "timestamp":
         return timestamp_ns(str(value).strip(), column)
     number = _decimal(value, column)
-    if abs(number) > FARTHEST_S * NS_PER_UNIT["s"] / NS_PER_UNIT[unit]:
+    if number.copy_abs() > FARTHEST_S * NS_PER_UNIT["s"] / NS_PER_UNIT[unit]:
         raise BadRow(f"{column} must be within {FARTHEST_S:.0e} s of the trace's zero, got {value}")
     return round(number * NS_PER_UNIT[unit])
 
