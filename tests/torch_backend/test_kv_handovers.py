@@ -1,7 +1,7 @@
 """A request prefilled by one executor goes on in another, token for token as if it had stayed."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -10,6 +10,8 @@ from engine.core.batch import Sequence, Task, TaskKind
 from engine.core.commands import ReleaseKV, Start
 from engine.core.events import Completion, Failed, KVReleased
 from engine.core.request import HandOver
+from engine.torch_backend import kv_handovers
+from engine.torch_backend.executor import TorchExecutor
 from engine.torch_backend.kv_transport import KVHandOverError, KVLayout, LayerKV, ReceivedKV
 from engine.torch_backend.models.llama import Llama
 from engine.torch_backend.payload import Payload
@@ -141,6 +143,29 @@ def test_blocks_are_free_behind_the_send(pair: Pair) -> None:
     assert isinstance(pair.prefill.event(), KVReleased)
     assert cache.free_blocks == 64
     assert pair.prefill.executor._requests == {}
+
+
+def test_on_a_device_a_hand_over_is_over_when_its_stream_is(monkeypatch: pytest.MonkeyPatch, tiny: Llama) -> None:
+    done: list[str] = []
+    tell = TorchExecutor._handed_over
+
+    class Stream:
+        def synchronize(self) -> None:
+            done.append("waited")
+
+    def told(executor: TorchExecutor, task: Task, failure: str | None) -> None:
+        done.append(task.kind)
+        tell(executor, task, failure)
+
+    monkeypatch.setattr(kv_handovers, "_stream", lambda _: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(TorchExecutor, "_handed_over", told)
+    pair = Pair(tiny)
+    first = pair.first_token(SamplingSettings(3))
+    assert isinstance(pair.send(), Completion)
+    assert isinstance(pair.receive(first, SamplingSettings(3), pair.tickets["a"]), Completion)
+    assert done == ["waited", TaskKind.KV_SEND, "waited", TaskKind.KV_RECEIVE]
+    pair.close()
 
 
 def test_scattered_blocks_are_filled_as_well(pair: Pair) -> None:
