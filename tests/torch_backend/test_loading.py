@@ -18,6 +18,7 @@ from engine.torch_backend.models.tensors import TensorSpec
 from engine.torch_backend.models.tokenizer import load_tokenizer, train_demo_tokenizer
 from engine.torch_backend.models.weight_sources import RandomWeights
 from tests.torch_backend.engine_run import logits_of, new_cache, plan, prompt
+from tests.torch_backend.families import Family
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,13 @@ def test_transformers_reads_the_checkpoint(written: Path) -> None:
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
     assert tokenizer(text)["input_ids"] == load_tokenizer(str(written)).encode(text).ids
     assert tokenizer.eos_token_id == 1
+
+
+def test_what_transformers_saves_in_several_files_is_the_same_model(family: Family, tmp_path: Path) -> None:
+    """Of every architecture, with the names its present version gives to positions, experts and number formats."""
+    family.reference.save_pretrained(tmp_path, max_shard_size="60KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    assert torch.equal(logits(load_model(str(tmp_path))), logits(family.model))
 
 
 def test_random_weights_are_the_same_bits_on_every_machine() -> None:
