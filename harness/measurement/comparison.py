@@ -60,14 +60,19 @@ class GoodputRatio:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All that two sets have in common. unpaired: points that only one of them has, or that are not VALID in both."""
+    """All that two sets have in common.
+
+    unpaired: points that only one of them has, or that are not VALID in both. failures: a sentence for each point that
+    was VALID in the first set and whose server failed in the second.
+    """
 
     attainment: tuple[AttainmentDifference, ...]
     goodput: tuple[GoodputRatio, ...]
     unpaired: int
+    failures: tuple[str, ...] = ()
 
     def regressions(self, bounds: Bounds) -> tuple[str, ...]:
-        """A sentence for each loss that is beyond its bound, and that chance does not explain.
+        """A sentence for each loss that is beyond its bound, and that chance does not explain, and for each failure.
 
         With an interval the whole of it must lie on the losing side; with one seed the number itself decides.
         """
@@ -84,6 +89,7 @@ class Comparison:
                 if one.ratio.at_most < 1 - bounds.goodput
                 and (one.ratio.interval is None or one.ratio.interval.high < 1)
             ]
+            + list(self.failures)
         )
 
 
@@ -92,10 +98,15 @@ def compare(first: Iterable[Row], second: Iterable[Row], target: float = TARGET)
     sets = _series(first), _series(second)
     differences: list[AttainmentDifference] = []
     ratios: list[GoodputRatio] = []
+    failures: list[str] = []
     every, paired = sum(len(rows) for rows in [*sets[0].values(), *sets[1].values()]), 0
     names = _shown_names([*sets[0], *sets[1]])
     for settings in sorted(sets[0].keys() & sets[1].keys()):
-        old, new = (_valid(one[settings]) for one in sets)
+        old, new = (_points(one[settings], Verdict.VALID) for one in sets)
+        failures += [
+            f"{names[settings]}, rate {rate:g}, seed {seed}: a valid point before, the server failed now"
+            for rate, seed in sorted(old.keys() & _points(sets[1][settings], Verdict.SERVER_FAILED).keys())
+        ]
         both = sorted(old.keys() & new.keys())
         if not both:
             continue
@@ -105,7 +116,7 @@ def compare(first: Iterable[Row], second: Iterable[Row], target: float = TARGET)
         ratio = goodput_ratio(rate_points(new for _, new in pairs), rate_points(old for old, _ in pairs), target)
         if ratio.bound != "unknown":
             ratios.append(GoodputRatio(names[settings], ratio))
-    return Comparison(tuple(differences), tuple(ratios), every - paired)
+    return Comparison(tuple(differences), tuple(ratios), every - paired, tuple(failures))
 
 
 Text = Mapping[str, str]
@@ -119,12 +130,12 @@ def _series(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Text]]:
     return found
 
 
-def _valid(rows: Iterable[Text]) -> dict[tuple[float, int], Text]:
-    """The valid points by rate and seed."""
+def _points(rows: Iterable[Text], verdict: Verdict) -> dict[tuple[float, int], Text]:
+    """The points of this verdict by rate and seed."""
     return {
         (float(row["rate_scale"]), int(row["seed"])): row
         for row in rows
-        if row["verdict"] == Verdict.VALID and row["attainment"] != ""
+        if row["verdict"] == verdict and (row["attainment"] != "" or verdict is Verdict.SERVER_FAILED)
     }
 
 

@@ -81,6 +81,15 @@ def test_points_that_are_not_valid_stand_alone() -> None:
     assert (found.attainment, found.unpaired) == ((), 2)
 
 
+def test_a_server_that_failed_where_it_did_not_before_is_a_regression() -> None:
+    failed = [{**row, "verdict": "SERVER-FAILED"} for row in rows("A", 0, rate=4.0)]
+    found = compare([*rows("A", 90), *rows("A", 80, rate=4.0)], [*rows("A", 90), *failed])
+    assert found.unpaired == 2
+    assert found.regressions(BOUNDS) == ("A, rate 4, seed 0: a valid point before, the server failed now",)
+    assert compare([*rows("A", 90), *failed], [*rows("A", 90), *failed]).regressions(BOUNDS) == ()
+    assert compare([*rows("A", 90), *failed], [*rows("A", 90), *rows("A", 80, rate=4.0)]).regressions(BOUNDS) == ()
+
+
 def test_series_of_two_experiments_are_told_apart_by_name() -> None:
     both = [*rows("A", 90), *rows("A", 80, experiment="other")]
     assert [one.series for one in compare(both, both).attainment] == ["goodput_vs_rate, A", "other, A"]
@@ -99,6 +108,8 @@ def test_the_command_ends_with_1_on_a_regression_and_2_on_a_mistake(
     assert "REGRESSION A, rate 2: attainment 0.8000 -> 0.7600" in capsys.readouterr().out
     assert main([was, worse, "--attainment-bound", "0.1"]) == 0
     assert main([worse, was]) == 0  # a gain is none
+    write_points(tmp_path / "dead" / "tables" / "test.csv", [{**r, "verdict": "SERVER-FAILED"} for r in rows("A", 0)])
+    assert main([was, str(tmp_path / "dead")]) == 1
     capsys.readouterr()
     for mistake in (
         [was, str(tmp_path / "nowhere")],
