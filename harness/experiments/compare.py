@@ -1,8 +1,8 @@
 """The command: python -m harness.experiments.compare A B. Did B lose against A?
 
 A, B: folders of results (the one that has `tables/`), or two point tables. Points are paired by settings, rate and
-seed. Exit status 1 when a loss goes beyond the bounds and its interval excludes chance, or when a server failed that had
-not, 2 for a mistake, 0 otherwise: fit for a lab's CI.
+seed. Exit status 1 when a loss goes beyond the bounds and its interval excludes chance, or when a server failed that
+had not, 2 for a mistake, 0 otherwise: fit for a lab's CI.
 """
 
 import argparse
