@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from engine.serving import catalogue
 from engine.serving.application import Application, Service
@@ -50,6 +51,7 @@ def serve(
     require_cpu(server_settings.server_cpu, "--server-cpu")
     api_key = read_api_key(server_settings.api_key_env)
     many_connections_allowed()
+    logging.getLogger("aiohttp.server").addFilter(without_traceback_of_what_is_no_http)
     listener = _listen(server_settings)
     if api_key is None and not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         LOG.warning("anyone who reaches %s can use this server: --api-key-env is not set", server_settings.host)
@@ -104,6 +106,15 @@ async def _run(
         await engine.stop()
         await runner.shutdown()
         await runner.cleanup()
+
+
+def without_traceback_of_what_is_no_http(record: logging.LogRecord) -> bool:
+    """What a client sent that is no HTTP is its fault: a line in the log. Tracebacks are for faults of this server."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        record.msg, record.args = "%s: no HTTP (status %s)", (record.getMessage(), error.code)
+        record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+    return True
 
 
 def _service(settings: EngineSettings, engine: EngineDescription) -> Service:
