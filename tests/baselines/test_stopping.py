@@ -24,7 +24,7 @@ def started(tmp_path: Path, segment: str) -> ServerProcess:
     server = ServerProcess(
         [sys.executable, "-S", str(UNRULY), str(port), segment], tmp_path / "log", port=port, scratch=True
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while "up" not in (tmp_path / "log").read_text()[server.log_start :]:
         assert time.monotonic() < deadline, (tmp_path / "log").read_text()
         time.sleep(0.005)
@@ -55,7 +55,7 @@ def test_twenty_starts_and_stops_leave_nothing(tmp_path: Path) -> None:
 def test_an_orphan_is_found_after_its_server_died(tmp_path: Path) -> None:
     server = started(tmp_path, f"flowprefill-test-{uuid.uuid4().hex}")
     os.kill(server.pid, 9)
-    server._child.wait(20)
+    server._child.wait(120)
     assert len(server.members()) == 2
     assert any("lives on" in sentence for sentence in server.left_behind())
     server.stop()

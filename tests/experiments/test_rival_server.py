@@ -84,7 +84,7 @@ def test_one_is_kept_and_a_dead_one_is_told_and_started_again(tmp_path: Path, mo
         await pool.get(point(), None)
         assert pool._process.pid == pid, "kept"
         os.kill(pid, signal.SIGKILL)
-        pool._process._child.wait(20)
+        pool._process._child.wait(120)
         with pytest.raises(ServerFailedError, match="exited with code -9"):
             await pool.report(first)
         await pool.get(point(), None)

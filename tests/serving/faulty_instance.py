@@ -5,10 +5,11 @@ Its ledgers are checked after every scheduling call: a broken invariant ends the
 
 import argparse
 import ctypes
+import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
@@ -24,7 +25,8 @@ from engine.torch_backend.task_state import TaskState
 BROKEN_OPERATOR, NO_MEMORY, HANG, HANG_WITH_INTERPRETER, NO_MEMORY_FOR_TOKENS = 70, 71, 72, 73, 74
 BLOCKS_WITHOUT_TABLE = 13
 """A request of so many KV blocks gets none: no memory for their index. The warm-up asks for other numbers."""
-HANG_S = 3.0
+END_OF_HANG = "END_OF_HANG"
+"""Environment variable: a named pipe; an operator hangs until something is written to it."""
 
 
 def main() -> int:
@@ -81,12 +83,17 @@ def no_memory() -> None:
     torch.empty(1 << 60, dtype=torch.uint8)
 
 
+def hang_with_interpreter() -> None:
+    """PyDLL keeps the interpreter's lock: no other thread of the process runs meanwhile."""
+    pipe = ctypes.PyDLL(None).open(os.environ[END_OF_HANG].encode(), os.O_RDONLY)
+    os.close(pipe)
+
+
 FAULTS: dict[int, Callable[[], object]] = {
     BROKEN_OPERATOR: broken,
     NO_MEMORY: no_memory,
-    HANG: lambda: time.sleep(HANG_S),
-    # PyDLL keeps the interpreter's lock: no other thread of the process runs meanwhile.
-    HANG_WITH_INTERPRETER: lambda: ctypes.PyDLL(None).sleep(int(HANG_S)),
+    HANG: lambda: Path(os.environ[END_OF_HANG]).read_bytes(),
+    HANG_WITH_INTERPRETER: hang_with_interpreter,
 }
 
 if __name__ == "__main__":

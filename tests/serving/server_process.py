@@ -17,7 +17,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 REAL = ("-m", "engine.serving.server")
 FAKE = ("-m", "tests.serving.fake_server")
-START_S = 180.0
+LONG_S = 120.0
+"""No sound server or command takes so long, however busy the machine."""
+START_S = 300.0
 
 
 class ServerProcess:
@@ -32,7 +34,7 @@ class ServerProcess:
         method: str,
         path: str,
         body: Any = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = LONG_S,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Status and JSON of one exchange; `body` may be raw bytes."""
@@ -51,7 +53,7 @@ class ServerProcess:
 
     def stream(self, path: str, body: dict[str, Any]) -> list[Any]:
         """The events of one stream, decoded; [DONE] as it is."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30.0)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG_S)
         try:
             connection.request("POST", path, json.dumps({**body, "stream": True}))
             response = connection.getresponse()
@@ -80,7 +82,7 @@ class ServerProcess:
         assert len(children) == 1
         return int(children[0])
 
-    def wait_exit(self, timeout_s: float = 15.0) -> int:
+    def wait_exit(self, timeout_s: float = LONG_S) -> int:
         """Exit status."""
         return self.process.wait(timeout_s)
 
@@ -115,14 +117,14 @@ def popen(arguments: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
-def run(arguments: Sequence[str], timeout_s: float = 30.0) -> tuple[int, str]:
+def run(arguments: Sequence[str], timeout_s: float = LONG_S) -> tuple[int, str]:
     """Exit status and output of a command that ends by itself."""
     process = popen(arguments)
     output, _ = process.communicate(timeout=timeout_s)
     return process.returncode, output
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
+def eventually(condition: Callable[[], bool], what: str, timeout_s: float = LONG_S) -> None:
     """Ask again until it holds; fails with `what` after the time-out."""
     end = time.monotonic() + timeout_s
     while not condition():

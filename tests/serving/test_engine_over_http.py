@@ -105,9 +105,9 @@ def test_the_limits_are_the_models(server: ServerProcess) -> None:
 
 def test_e01_e02_a_short_prompt_overtakes_a_long_one_that_executes(server: ServerProcess) -> None:
     requests = InOrder(server)
-    requests.send("long", LONG, ttft_slo_s=100)
+    requests.send("long", LONG, ttft_slo_s=10_000)
     eventually(lambda: executing(server), "the long prefill executes")
-    requests.send("short", SHORT, ttft_slo_s=10)
+    requests.send("short", SHORT, ttft_slo_s=1000)
     assert requests.wait() == ["short", "long"]
     report = server.report()
     assert report["preemptions"] == 1
@@ -117,10 +117,10 @@ def test_e01_e02_a_short_prompt_overtakes_a_long_one_that_executes(server: Serve
 
 def test_e01_twenty_short_prompts_do_not_wait_for_a_long_one(server: ServerProcess) -> None:
     requests = InOrder(server)
-    requests.send("long", LONG, ttft_slo_s=1000)
+    requests.send("long", LONG, ttft_slo_s=10_000)
     eventually(lambda: executing(server), "the long prefill executes")
     for n in range(20):
-        requests.send(f"short {n}", SHORT, ttft_slo_s=100)
+        requests.send(f"short {n}", SHORT, ttft_slo_s=1000)
     assert requests.wait()[-1] == "long"
     report = server.report()
     assert report["completed_requests"] == 21
@@ -131,10 +131,10 @@ def test_e01_twenty_short_prompts_do_not_wait_for_a_long_one(server: ServerProce
 
 def test_waiting_prompts_run_by_deadline_not_by_arrival(server: ServerProcess) -> None:
     requests = InOrder(server)
-    requests.send("executing", LONG, ttft_slo_s=20)
+    requests.send("executing", LONG, ttft_slo_s=1000)
     eventually(lambda: executing(server), "the long prefill executes")
     # Over the token bound: no batch joins them.
-    for name, due_s in (("last", 90), ("third", 70), ("second", 50)):
+    for name, due_s in (("last", 9000), ("third", 7000), ("second", 5000)):
         before = server.state()["open_requests"]
         requests.send(name, [7] * 2100, ttft_slo_s=due_s)
         eventually(lambda n=before: server.state()["open_requests"] == n + 1, "it waits")
@@ -144,9 +144,9 @@ def test_waiting_prompts_run_by_deadline_not_by_arrival(server: ServerProcess) -
 
 def test_vllm_xargs_orders_as_the_plain_field_does(server: ServerProcess) -> None:
     requests = InOrder(server)
-    requests.send("long", LONG, vllm_xargs={"ttft_slo": 100.0})
+    requests.send("long", LONG, vllm_xargs={"ttft_slo": 10_000.0})
     eventually(lambda: executing(server), "the long prefill executes")
-    requests.send("short", SHORT, vllm_xargs={"ttft_slo": 10.0, "tbt_slo": 0.1})
+    requests.send("short", SHORT, vllm_xargs={"ttft_slo": 1000.0, "tbt_slo": 0.1})
     assert requests.wait() == ["short", "long"]
 
 
@@ -156,10 +156,16 @@ def leave(server: ServerProcess, prompt: list[int], stream: bool) -> http.client
     return connection
 
 
+def executed_whole_ns(server: ServerProcess) -> int:
+    """Execution time of the long prefill where nobody leaves."""
+    server.call("POST", "/report/reset")
+    assert server.complete(LONG, max_tokens=1)[0] == 200
+    return int(server.call("POST", "/report/reset")[1]["executed_ns"])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_e08_a_prefill_stops_when_its_client_leaves(server: ServerProcess, stream: bool) -> None:
-    assert server.complete(LONG, max_tokens=1)[0] == 200
-    whole_ns = server.call("POST", "/report/reset")[1]["executed_ns"]
+    whole_ns = [executed_whole_ns(server)]
     connection = leave(server, LONG, stream)
     eventually(lambda: executing(server), "the prefill executes")
     connection.sock.close()
@@ -167,9 +173,9 @@ def test_e08_a_prefill_stops_when_its_client_leaves(server: ServerProcess, strea
     report = server.report()
     assert report["cancelled_requests"] == 1
     assert report["completed_requests"] == 0
-    # It stopped at a boundary long before its end; the next request finds an idle engine.
-    assert report["executed_ns"] < 0.8 * whole_ns
-    assert server.complete(SHORT, max_tokens=1)[0] == 200
+    # It stopped at a boundary long before its end, as long as a whole one takes on a machine as busy as this.
+    whole_ns.append(executed_whole_ns(server))
+    assert report["executed_ns"] < 0.8 * max(whole_ns)
 
 
 def test_clients_that_leave_while_waiting_or_decoding_leave_no_kv(server: ServerProcess) -> None:

@@ -1,25 +1,37 @@
 """Faults set off in a real engine, over HTTP: that request fails with a reason, the others go on, nothing leaks."""
 
 import http.client
+import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.serving import faulty_instance as fault
-from tests.serving.server_process import ServerProcess, eventually, running
+from tests.serving.server_process import LONG_S, ServerProcess, eventually, running
 
 FAULTY = ("-m", "tests.serving.faulty_server")
-WATCHDOG_S = 0.8
+WATCHDOG_S = 2.0
 FLAGS = ("--model", "cpu_tiny", "--kv-blocks", "200", "--batching", "none", "--watchdog-s", str(WATCHDOG_S))
 LONG = [5] * 900
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with running(FLAGS, FAULTY) as started:
-        yield started
-        assert started.process.poll() is None, "it lives to the end"
+def end_of_hang(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the operators that hang wait for."""
+    pipe = tmp_path_factory.mktemp("faults") / "end_of_hang"
+    os.mkfifo(pipe)
+    return pipe
+
+
+@pytest.fixture(scope="module")
+def server(end_of_hang: Path) -> Iterator[ServerProcess]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(fault.END_OF_HANG, str(end_of_hang))
+        with running(FLAGS, FAULTY) as started:
+            yield started
+            assert started.process.poll() is None, "it lives to the end"
 
 
 def others_meanwhile(server: ServerProcess, prompt: list[int], **fields: object) -> tuple[int, str]:
@@ -74,7 +86,7 @@ def test_a_fault_fails_its_request_alone(
 
 
 def metric(server: ServerProcess, name: str) -> float:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LONG_S)
     connection.request("GET", "/metrics")
     lines = connection.getresponse().read().decode().splitlines()
     connection.close()
@@ -89,7 +101,9 @@ def metric(server: ServerProcess, name: str) -> float:
     ],
     ids=["one operator", "the whole process"],
 )
-def test_the_watchdog_tells_a_hung_operator_and_its_end(server: ServerProcess, token: int, words: str) -> None:
+def test_the_watchdog_tells_a_hung_operator_and_its_end(
+    server: ServerProcess, end_of_hang: Path, token: int, words: str
+) -> None:
     pytest.importorskip("prometheus_client")
     eventually(lambda: server.call("GET", "/health") == (200, {"status": "ok"}), "it is well")
     stalls = metric(server, "flowprefill_stalls_total")
@@ -103,6 +117,7 @@ def test_the_watchdog_tells_a_hung_operator_and_its_end(server: ServerProcess, t
     assert health["status"] == "stalled"
     assert health["reason"].startswith(words)
     assert metric(server, "flowprefill_stalled") == 1
+    end_of_hang.write_bytes(b"")
     thread.join()
     assert replies == [200]
     eventually(lambda: server.call("GET", "/health")[0] == 200, "it is well again")

@@ -54,7 +54,7 @@ class HeldOperator:
 
         def held(*arguments: object) -> None:
             self.reached.set()
-            assert self.go.wait(20)
+            assert self.go.wait(120)
             plain(*arguments)
 
         monkeypatch.setattr(model, name, held)

@@ -27,7 +27,7 @@ from engine.torch_backend.settings import ExecutorSettings
 from engine.torch_backend.task_state import TaskState
 from tests.torch_backend.engine_run import SMALL_TILES, prompt
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 
 
 class ScheduledEngine:

@@ -135,7 +135,7 @@ def test_e08_an_aborted_prefill_stops_at_the_next_operator(tiny: Llama, monkeypa
     rig.register("left", prompt(300))
     rig.register("next", prompt(10))
     rig.executor.submit([prefill(1, Sequence("left", 0, 300))])
-    assert held.reached.wait(20)
+    assert held.reached.wait(120)
     rig.executor.submit([Pause(1)])
     held.go.set()
     event = rig.event()

@@ -36,7 +36,7 @@ def test_wait_blocks_until_another_thread_puts() -> None:
     waiter = threading.Thread(target=lambda: taken.extend(queue.wait()), daemon=True)
     waiter.start()
     queue.put(Cancelled(1, 0, "a"))
-    waiter.join(10)
+    waiter.join(120)
     assert taken == [Cancelled(1, 0, "a")]
 
 
@@ -56,7 +56,7 @@ def test_close_wakes_a_waiter() -> None:
     waiter = threading.Thread(target=lambda: taken.__setitem__(0, queue.wait()), daemon=True)
     waiter.start()
     queue.close()
-    waiter.join(10)
+    waiter.join(120)
     assert taken == [[]]
 
 

@@ -21,7 +21,7 @@ class Sums:
 
     def __init__(self, ranks: int) -> None:
         self._parts: dict[int, torch.Tensor] = {}
-        self._together = threading.Barrier(ranks, timeout=30)
+        self._together = threading.Barrier(ranks, timeout=120)
 
     def of(self, rank: int) -> Callable[[torch.Tensor], None]:
         def all_reduce(tensor: torch.Tensor) -> None:
@@ -52,6 +52,6 @@ def test_the_parts_of_every_architecture_make_up_the_whole(name: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert torch.equal(found[0], found[1])
     torch.testing.assert_close(found[0], logits(load_model(name)), rtol=1e-4, atol=1e-5)

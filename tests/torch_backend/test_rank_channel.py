@@ -59,7 +59,7 @@ def test_a_prompt_longer_than_the_sockets_buffer_arrives_whole() -> None:
     sending.start()
     assert theirs.recv() == long
     assert theirs.recv() == Run(7)
-    sending.join(10)
+    sending.join(120)
     ours.close()
     theirs.close()
 

@@ -23,9 +23,9 @@ class SummingThreads:
     def of(self, rank: int) -> object:
         def all_reduce(partial: torch.Tensor) -> None:
             self._parts[rank] = partial.clone()
-            self._barrier.wait(20)
+            self._barrier.wait(120)
             partial.copy_(sum(self._parts[number] for number in sorted(self._parts)))
-            self._barrier.wait(20)
+            self._barrier.wait(120)
 
         return all_reduce
 
@@ -52,7 +52,7 @@ def test_the_parts_of_two_ranks_give_the_logits_of_one(name: str, dummy: bool, t
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     alone = logits(Shard(), None)
     torch.testing.assert_close(found[0], alone, rtol=1e-4, atol=1e-5)
     assert torch.equal(found[0], found[1])
