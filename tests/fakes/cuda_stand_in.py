@@ -57,6 +57,7 @@ def _here(value: Any) -> Any:
 def allocated_bytes(*_: object) -> int:
     """Of all tensors that are alive, each piece of memory once: what an allocator would say, counted otherwise."""
     tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    tensors = [each for each in tensors if not each.is_mkldnn]  # of other tests; their memory is not torch's
     return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
 
 
@@ -78,5 +79,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 
         "set_sync_debug_mode": debug_modes.append,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand)
-    with OnTheCPU():
-        yield debug_modes
+    gc.collect()
+    gc.disable()  # what is counted must not go away by chance
+    try:
+        with OnTheCPU():
+            yield debug_modes
+    finally:
+        gc.enable()
