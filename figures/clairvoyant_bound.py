@@ -1,5 +1,6 @@
 """The clairvoyant bound beside the systems: no schedule, however well informed, attains more."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -15,6 +16,7 @@ SERIES = "Clairvoyant bound"
 COLUMN = "bound_attainment"
 COLOUR = "#8c8c8c"
 WIDTH = 3.0
+OPEN_SIGNS = {"above_highest": "≥ ", "below_lowest": "< "}
 
 
 def bound_rows(table: pd.DataFrame, axis: str, experiment: str, by: tuple[str, ...] = ()) -> pd.DataFrame:
@@ -37,6 +39,32 @@ def bound_max_goodput(table: pd.DataFrame) -> pd.DataFrame:
         cells = {"clairvoyant_rate_scale": limit.known, "clairvoyant_open": limit.bound}
         found.append({**dict(zip(CONDITION, keys, strict=True)), **cells})
     return pd.DataFrame(found)
+
+
+def with_bound_max_goodput(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the columns of `bound_max_goodput`, by condition; empty cells where the table has no bound."""
+    limits = bound_max_goodput(table)
+    if limits.empty:
+        return rows.assign(clairvoyant_rate_scale=math.nan, clairvoyant_open="")
+    joined = rows.merge(limits, how="left", on=list(CONDITION))
+    return joined.assign(clairvoyant_open=joined["clairvoyant_open"].fillna(""))
+
+
+def draw_bound_level(axes: Axes, rows: pd.DataFrame) -> None:
+    """A broad grey line across a finished panel whose height is max goodput, with its number, and room for both.
+
+    None where the rows have no bound.
+    """
+    known = rows[rows["clairvoyant_rate_scale"].notna()]
+    if known.empty:
+        return
+    limit, open_end = float(known["clairvoyant_rate_scale"].iloc[0]), str(known["clairvoyant_open"].iloc[0])
+    axes.set_ylim(top=max(axes.get_ylim()[1], 1.12 * limit))
+    axes.axhline(limit, color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)
+    axes.annotate(
+        f"{OPEN_SIGNS.get(open_end, '')}{limit:.3g}", (0.01, limit), xycoords=("axes fraction", "data"), xytext=(0, 5),
+        textcoords="offset points", ha="left", va="bottom", fontsize=7.5, color="#555555", zorder=6,
+    )  # fmt: skip
 
 
 def draw_bound(axes: Axes, rows: pd.DataFrame, x: str) -> None:

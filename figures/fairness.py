@@ -17,7 +17,7 @@ from figures.conditions import (
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs, MissingInputError
 from figures.seed_means import value_over_seeds
-from figures.style import SeriesStyle, ordered, styles_of
+from figures.style import SeriesStyle, as_written, ordered, styles_of
 from figures.ttft_cdf import chosen_rate
 
 TITLE = "Slowdown by class, and how evenly it is spread"
@@ -89,7 +89,7 @@ def draw(rows: pd.DataFrame) -> Figure:
                 if i == len(conditions) - 1:
                     axes.set_xlabel("1 = all slowed alike" if panel == JAIN else "slowdown")
                 mark_simulated(axes, sorted(set(shown["source"])))
-            grid[i][0].set_yticks(range(len(names)), names)
+            grid[i][0].set_yticks(range(len(names)), [as_written(name) for name in names])
             grid[i][0].set_ylim(len(names) - 0.4, -0.6)
             if len(conditions) > 1:
                 grid[i][0].set_ylabel(condition)

@@ -12,7 +12,7 @@ from figures.conditions import in_class_order
 from figures.curves import draw_curves, legend_handles
 from figures.families import REFERENCE, in_family_order
 from figures.page import finish, mark_simulated, new_figure, theme
-from figures.style import styles_of
+from figures.style import as_written, styles_of
 
 LEGEND_LINE_IN = 0.19
 OVERALL_IN, CLASS_IN = 2.4, 1.55
@@ -54,6 +54,8 @@ def family_figure(rows: pd.DataFrame, x: str, x_label: str, title: str, note: st
 
 def _legend(axes: Axes, family: str, handles: list[Line2D]) -> None:
     axes.set_axis_off()
+    for handle in handles:
+        handle.set_label(as_written(str(handle.get_label())))
     axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(-0.05, 1.0), borderaxespad=0, handlelength=3.6,
         title=family, title_fontproperties={"weight": "bold", "size": 9}, alignment="left", labelspacing=0.25,

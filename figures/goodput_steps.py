@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.clairvoyant_bound import COLOUR, WIDTH, bound_handle, bound_max_goodput
+from figures.clairvoyant_bound import bound_handle, draw_bound_level, with_bound_max_goodput
 from figures.conditions import CONDITION, condition_labels, footnote, with_conditions
 from figures.gain_split import CELL, REQUIRED_STEPS, STEP_LOOKS, STEPS
 from figures.max_goodput_rows import max_goodput_rows
@@ -44,11 +44,7 @@ def rows(inputs: Inputs) -> pd.DataFrame:
             before = chosen[0]
     steps = pd.DataFrame(found)
     there = inputs.results.has(inputs.experiment)
-    limits = bound_max_goodput(inputs.results.table(inputs.experiment)) if there else pd.DataFrame()
-    if limits.empty:
-        return steps.assign(clairvoyant_rate_scale=math.nan, clairvoyant_open="")
-    joined = steps.merge(limits, how="left", on=list(CONDITION))
-    return joined.assign(clairvoyant_open=joined["clairvoyant_open"].fillna(""))
+    return with_bound_max_goodput(steps, inputs.results.table(inputs.experiment) if there else pd.DataFrame())
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -62,7 +58,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             here = rows[labels == panel]
             _draw_steps(axes, here)
             axes.set_title(panel if len(panels) > 1 else "")
-            mark_simulated(axes, sorted(set(here["source"])))
+            mark_simulated(axes, sorted(set(here["source"])), above=True)
         grid[0].set_ylabel("max goodput, rate scale")
         note = (
             "Lines: 95\u00a0% interval from resampling seeds. Factors are over the step before, seeds paired; another "
@@ -75,15 +71,6 @@ def draw(rows: pd.DataFrame) -> Figure:
 
 def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
     reach = float(rows["max_goodput_rate_scale"].max())
-    limit = float(rows["clairvoyant_rate_scale"].iloc[0])
-    if not math.isnan(limit):
-        axes.axhline(limit, color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)
-        reach = max(reach, limit)
-        sign = {"above_highest": "≥ ", "below_lowest": "< "}.get(str(rows["clairvoyant_open"].iloc[0]), "")
-        axes.annotate(
-            f"{sign}{limit:.3g}", (-0.57, limit), xytext=(0, 5), textcoords="offset points", ha="left", va="bottom",
-            fontsize=7.5, color="#555555", zorder=6,
-        )  # fmt: skip
     for place, row in enumerate(rows.sort_values("step").to_dict("records")):
         colour, hatch = STEP_LOOKS[int(row["step"])]
         value, low, high = (float(row[f"max_goodput_{end}rate_scale"]) for end in ("", "low_", "high_"))
@@ -104,6 +91,7 @@ def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_xticks(range(len(rows)), [_two_lines(str(name)) for name in rows.sort_values("step")["step_name"]])
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylim(0, 1.32 * reach)
+    draw_bound_level(axes, rows)
     axes.grid(visible=False, axis="x")
 
 

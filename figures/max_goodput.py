@@ -13,9 +13,9 @@ from figures.attainment_rows import in_drawing_order
 from figures.clairvoyant_bound import COLOUR, WIDTH, bound_handle, bound_max_goodput
 from figures.conditions import CONDITION, condition_labels, footnote, with_conditions
 from figures.max_goodput_rows import max_goodput_rows
-from figures.page import finish, mark_simulated, new_figure, requests_per_second_axis, theme
+from figures.page import HALO, finish, mark_simulated, new_figure, requests_per_second_axis, theme
 from figures.results import DamagedTableError, Inputs, MissingInputError
-from figures.style import ordered, styles_of
+from figures.style import as_written, ordered, styles_of
 
 TITLE = "Max goodput: the highest rate at which 90 % of requests meet their TTFT SLO"
 BESIDE: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -83,7 +83,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             _draw_bars(axes, group, names, marks[marks["label"] == group["label"].iloc[0]])
             axes.set_title(str(group["label"].iloc[0]), pad=8)
             mark_simulated(axes, sorted(set(group["source"])), above=True)
-        grid[0].set_yticks(range(len(names)), names)
+        grid[0].set_yticks(range(len(names)), [as_written(name) for name in names])
         grid[0].set_ylim(len(names) - 0.4, -0.6)
         several = rows["max_goodput_low_rate_scale"].notna().any()
         note = "Lines: 95\u00a0% interval from resampling seeds." if several else "One seed: no interval."
@@ -139,8 +139,9 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str], not_valid: pd.D
                 axes.plot([shown_high], [y], marker=">", color="#222222", markersize=4, linestyle="none", zorder=4)
             end = shown_high
         axes.annotate(
-            _label(row), (end, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7, zorder=6
-        )
+            _label(row), (end, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7, zorder=6,
+            path_effects=HALO,
+        )  # fmt: skip
     limit = rows["clairvoyant_rate_scale"].iloc[0]
     if pd.notna(limit):
         axes.axvline(limit, color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)

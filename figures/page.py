@@ -10,12 +10,15 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
-from figures.style import GRID_COLOUR, NOTE_COLOUR, TEXT_COLOUR
+from figures.style import GRID_COLOUR, NOTE_COLOUR, TEXT_COLOUR, as_written
 
 NOTE_LETTERS_PER_INCH = 17.0
 TITLE_LETTERS_PER_INCH = 9.5
+HALO = (withStroke(linewidth=2.5, foreground="white"),)
+"""Around a number that may cross a line."""
 
 
 @contextmanager
@@ -58,6 +61,8 @@ def new_figure(width_in: float, height_in: float) -> Figure:
 
 def finish(figure: Figure, title: str, note: str, handles: Sequence[Artist] = (), columns: int = 4) -> None:
     """Put the title and legend above the panels and the footnote below them, where they cover no data."""
+    for handle in handles:
+        handle.set_label(as_written(str(handle.get_label())))
     figure.legend(
         handles=list(handles),
         loc="outside upper left",

@@ -14,7 +14,7 @@ from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import DamagedTableError, Inputs, MissingInputError
 from figures.steadiness import steadiness_rows, steadiness_text
-from figures.style import SeriesStyle, ordered, styles_of
+from figures.style import SeriesStyle, as_written, ordered, styles_of
 
 TITLE = "Max goodput by protocol: a two-minute window compressed, and a steady state"
 EXPERIMENTS = ("sim_goodput_vs_rate", "sim_steady_state", "sim_release")
@@ -64,7 +64,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             _draw_bars(axes, here, names, styles)
             axes.set_title(panel)
             mark_simulated(axes, sorted(set(here["source"])))
-        grid[0].set_yticks(range(len(names)), names)
+        grid[0].set_yticks(range(len(names)), [as_written(name) for name in names])
         grid[0].set_ylim(len(names) - 0.4, -0.6)
         handles = [
             Patch(facecolor="#777777", edgecolor="#777777", label=PROTOCOLS["paper"]),

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.attainment_rows import ALL, attainment_rows
-from figures.clairvoyant_bound import bound_handle, bound_rows, draw_bound
+from figures.clairvoyant_bound import bound_handle, bound_rows, draw_bound, draw_bound_level, with_bound_max_goodput
 from figures.conditions import condition_labels, footnote, interval_note, with_conditions
 from figures.curves import draw_curves, legend_handles
 from figures.max_goodput_rows import max_goodput_rows
@@ -67,7 +67,9 @@ def _costs(table: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
     except MissingInputError:  # without a crossing the other costs stand
         return costs
     ends = ["max_goodput_rate_scale", "max_goodput_low_rate_scale", "max_goodput_high_rate_scale", "bound"]
-    return costs.merge(goodput[["series", *facts, *ends]], how="left", on=["series", *facts])
+    found = with_bound_max_goodput(goodput, inputs.results.table(inputs.experiment))
+    ends += ["clairvoyant_rate_scale", "clairvoyant_open"]
+    return costs.merge(found[["series", *facts, *ends]], how="left", on=["series", *facts])
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -119,6 +121,8 @@ def _draw_bars(axes: Axes, costs: pd.DataFrame, column: str, styles: Mapping[str
         axes.yaxis.set_major_formatter("{x:g}")
     else:
         axes.set_ylim(0, 1.18 * max([*values, 1e-9]))
+    if column.startswith("max_goodput"):
+        draw_bound_level(axes, costs)
     axes.set_xticks([])
     axes.set_ylabel(BARS[column])
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,20 +10,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from figures.attainment_rows import ALL, NEEDED, attainment_rows
+from figures.clairvoyant_bound import bound_handle, draw_bound_level, with_bound_max_goodput
 from figures.conditions import CONDITION, condition_labels, footnote
 from figures.curves import TARGET
 from figures.max_goodput_rows import max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs, MissingInputError
 from figures.series_settings import setting_in
-from figures.style import SeriesStyle, styles_of
+from figures.style import SeriesStyle, as_written, styles_of
 from figures.telling_rate import telling_rate
 
-TITLE = "Max goodput and attainment over a setting"
+TITLE = "Max goodput and attainment, one setting of batching changed at a time"
+ERROR = "error"
+ERROR_TITLE = "What wrong TTFT predictions cost: max goodput and attainment"
 OTHER = "other settings"
 PERCENT = 100.0
-AXES = {"error": "error of the TTFT predictions (coefficient of variation)"}
+AXES = {ERROR: "error of the TTFT predictions (coefficient of variation)"}
 ENDS = ("", "_low", "_high")
+AS_IT_COMES: Mapping[str, Any] = {"color": "#222222", "linewidth": 1.1, "linestyle": (0.0, (5.0, 2.0))}
 METRICS = {"goodput": "max goodput, rate scale", "attainment": "TTFT SLO met, %"}
 
 
@@ -53,6 +58,7 @@ def rows(inputs: Inputs) -> pd.DataFrame:
         goodput_low=found["max_goodput_low_rate_scale"],
         goodput_high=found["max_goodput_high_rate_scale"],
     )
+    found = with_bound_max_goodput(found, table)
     return found.sort_values([*CONDITION, "setting", "base", "value", "series"], kind="stable").reset_index(drop=True)
 
 
@@ -80,14 +86,19 @@ def draw(rows: pd.DataFrame) -> Figure:
                 else:
                     _draw_lines(axes, here, level, metric, styles)
                     axes.set_xlabel(AXES.get(setting, setting) if i == len(METRICS) - 1 else "")
+                if metric == "goodput":
+                    draw_bound_level(axes, here)
                 mark_simulated(axes, sorted(set(here["source"])))
                 axes.set_ylabel(METRICS[metric] if j == 0 else "")
             several = len(set(labels)) > 1
-            grid[0][j].set_title(f"{label}: {setting}" if several else setting)
+            name = setting if len(set(rows["setting"]) - {""}) > 1 else ""
+            grid[0][j].set_title(": ".join(part for part in (label if several else "", name) if part))
         note = f"Below: at rate scale {rows['rate_scale'].iloc[0]:g}. Bars: 95\u00a0% interval from resampling seeds."
         if (rows["bound"] != "").any():
             note += " Hollow: the curve does not cross 90\u00a0% within the rates tried."
-        finish(figure, TITLE, footnote(rows, note), _handles(rows, styles))
+        title = ERROR_TITLE if set(rows["setting"]) - {""} == {ERROR} else TITLE
+        limited = rows["clairvoyant_rate_scale"].notna().any()
+        finish(figure, title, footnote(rows, note), _handles(rows, styles) + ([bound_handle()] if limited else []))
     return figure
 
 
@@ -96,7 +107,7 @@ def _draw_lines(
 ) -> None:
     factor = PERCENT if metric == "attainment" else 1.0
     for value in factor * level[metric]:
-        axes.axhline(value, color="#555555", linewidth=2.2, alpha=0.45, zorder=1.5)
+        axes.axhline(value, **AS_IT_COMES, zorder=1.5)
     for base, line in rows.groupby("base", sort=False):
         style = styles[str(base)]
         axes.plot(line["value"], factor * line[metric], color=style.colour, linestyle=style.line, linewidth=1.4)
@@ -121,7 +132,7 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, metric: str, styles: Mapping[str,
     axes.bar(range(len(rows)), factor * rows[metric], width=0.6, color=colour, alpha=0.8, zorder=2)
     low, high = (factor * rows[f"{metric}{end}"].replace(math.inf, math.nan) for end in ENDS[1:])
     axes.vlines(range(len(rows)), low, high, color="#222222", linewidth=1.1, zorder=4)
-    axes.set_xticks(range(len(rows)), [_broken(name) for name in rows["series"]], rotation=0)
+    axes.set_xticks(range(len(rows)), [_broken(as_written(name)) for name in rows["series"]], rotation=0)
     axes.grid(visible=False, axis="x")
     _frame(axes, metric)
 
@@ -161,7 +172,7 @@ def _handles(rows: pd.DataFrame, styles: Mapping[str, SeriesStyle]) -> list[Line
     references = [name for name in _references(rows) if setting_in(name) is None]
     if references and "" in styles:
         label = f"{references[0]}, as it comes"
-        handles.append(Line2D([], [], color="#555555", linewidth=2.2, alpha=0.45, label=label))
+        handles.append(Line2D([], [], **AS_IT_COMES, label=label))
     return handles
 
 

@@ -74,6 +74,15 @@ FREE_LINES = (SOLID, DASHED, DASH_DOT, DOTTED, DASH_DOT_DOT)
 FREE_HATCHES = ("xx", "oo", "++", "**", "//", "\\\\", "--", "||")
 FREE_STYLES = len(FREE_COLOURS) * len(FREE_LINES)
 
+SHOWN = {
+    "fcfs": "FCFS",
+    "edf": "EDF",
+    "s_edf": "S-EDF",
+    "srpt": "SRPT",
+    "slo_aware": "SLO-aware",
+    "half_layer": "half layer",
+}
+_SHOWN = re.compile(rf"\b({'|'.join(SHOWN)})\b")
 _CHUNKED = re.compile(r"chunked(?: prefill)? (\d+) \(?(\w+)\)?", re.IGNORECASE)
 
 
@@ -92,6 +101,11 @@ def styles_of(series: Iterable[str]) -> dict[str, SeriesStyle]:
         taken[slot] = name
         known[name] = _free(slot)
     return {name: known[name] for name in names}
+
+
+def as_written(name: str) -> str:
+    """A name of a table as a figure writes it: settings by the names a reader knows, "(s_edf)" as "(S-EDF)"."""
+    return _SHOWN.sub(lambda found: SHOWN[found[0]], name)
 
 
 def ordered(series: Iterable[str]) -> list[str]:
