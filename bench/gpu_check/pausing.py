@@ -31,7 +31,7 @@ def check_waiting(setting: Setting, report: Report) -> None:
         if setting.scale.device == "cuda":
             known = [waits for waits in waiting if waits.endswith(".experts")] if not _groups_on_device() else []
             if known:
-                report.number(f"{name}: experts that wait, as torch's grouped_mm does before Hopper", len(known))
+                report.number(f"{name}: experts that wait, as torch's grouped_mm does on such a GPU", len(known))
             others = len(waiting) - len(known)
             report.must(f"{name}: operators that wait for the device", not others, "0", others)
         else:
@@ -41,11 +41,12 @@ def check_waiting(setting: Setting, report: Report) -> None:
 
 
 def _groups_on_device() -> bool:
-    """Whether torch's grouped_mm takes the rows of each group from the device (compute capability 9.0 and later).
+    """Whether torch's grouped_mm takes the rows of each group from the device: in bfloat16, on GPUs of compute
+    capability 9 and 10 (Hopper, data-centre Blackwell).
 
-    On earlier GPUs it copies them to the host, and multiplies group by group.
+    On others it copies them to the host, and multiplies group by group; later versions than 2.13 may do so no more.
     """
-    return torch.cuda.get_device_capability() >= (9, 0)
+    return torch.cuda.get_device_capability()[0] in (9, 10)
 
 
 def _waits(operator: Operator, device: str) -> bool:

@@ -29,11 +29,20 @@ def waiting(capability: tuple[int, int], folder: Path, monkeypatch: pytest.Monke
     return report
 
 
-def test_experts_may_wait_before_hopper_and_not_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ampere = waiting((8, 0), tmp_path, monkeypatch)
-    assert ampere.missed == []
-    (told,) = (line for line in ampere.lines if "before Hopper" in line.what)
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (12, 0)])
+def test_experts_may_wait_where_torch_groups_on_the_host(
+    capability: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = waiting(capability, tmp_path, monkeypatch)
+    assert found.missed == []
+    (told,) = (line for line in found.lines if "grouped_mm" in line.what)
     assert (told.what.split(":")[0], told.value) == ("cpu_qwen3_moe", 2)
-    hopper = waiting((9, 0), tmp_path, monkeypatch)
-    assert [name for name in hopper.missed if "cpu_qwen3_moe: operators that wait" in name] == hopper.missed
-    assert len(hopper.missed) == 1
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 0)])
+def test_experts_must_not_wait_where_it_groups_on_the_device(
+    capability: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = waiting(capability, tmp_path, monkeypatch)
+    assert [name for name in found.missed if "cpu_qwen3_moe: operators that wait" in name] == found.missed
+    assert len(found.missed) == 1
