@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import replace
+from statistics import fmean
 
 import pandas as pd
 
 from figures.chunk_rows import CHUNKED, chunk_rows
 from figures.claim_findings import Finding, Outcome, is_flowprefill, is_simulated, rows_of
 from figures.claims_file import Claim
+from figures.conditions import with_conditions
 from figures.granularity_rows import granularity_rows
 from figures.results import MissingInputError, Results
+from harness.measurement.uncertainty import Interval, bootstrap_mean, paired_ratio
 
 
 def blocking_ratio(results: Results, claim: Claim) -> Finding:
@@ -25,7 +28,12 @@ def blocking_ratio(results: Results, claim: Claim) -> Finding:
         outcome = Outcome.REPRODUCED
     else:
         outcome = Outcome.WEAKER if ours > 1 else Outcome.CONTRADICTED
-    return Finding(claim, outcome, ours, note=note, simulated=is_simulated(rows))
+    found = Finding(claim, outcome, ours, note=note, simulated=is_simulated(rows))
+    slow, fast = (_mean_by_seed(results, claim, setting) for setting in ("layer", "operator"))
+    both = sorted(slow.keys() & fast.keys())
+    if not both:
+        return found
+    return _with_interval(found, paired_ratio([slow[s] for s in both], [fast[s] for s in both], fmean)[1])
 
 
 def operator_blocking(results: Results, claim: Claim) -> Finding:
@@ -42,7 +50,8 @@ def operator_blocking(results: Results, claim: Claim) -> Finding:
         outcome = Outcome.REPRODUCED
     else:
         outcome = Outcome.WEAKER if ours < float(layer["blocking_mean_ms"]) else Outcome.CONTRADICTED
-    return Finding(claim, outcome, ours, note=note, simulated=is_simulated(rows))
+    found = Finding(claim, outcome, ours, note=note, simulated=is_simulated(rows))
+    return _with_interval(found, bootstrap_mean(list(_mean_by_seed(results, claim, "operator").values())))
 
 
 def chunk_trade_off(results: Results, claim: Claim) -> Finding:
@@ -120,6 +129,18 @@ def from_parts(claim: Claim, parts: dict[str, float], not_slower: str, simulated
 
 def _rows(results: Results, claim: Claim) -> pd.DataFrame:
     return rows_of(claim, granularity_rows(results, str(claim.table)), str(claim.table))
+
+
+def _mean_by_seed(results: Results, claim: Claim, setting: str) -> dict[int, float]:
+    """Mean blocking time (ms) of each seed's run at this granularity, where pauses were asked for at all."""
+    table = results.table(str(claim.table), ("granularity", "chunk_tokens", "blocking_mean_ms", "seed"))
+    rows = rows_of(claim, with_conditions(table), str(claim.table))
+    rows = rows[rows["granularity"].eq(setting) & rows["chunk_tokens"].isna() & rows["blocking_mean_ms"].notna()]
+    return {int(str(seed)): fmean(there) for seed, there in rows.groupby("seed")["blocking_mean_ms"]}
+
+
+def _with_interval(found: Finding, interval: Interval | None) -> Finding:
+    return found if interval is None else replace(found, low=interval.low, high=interval.high)
 
 
 def _state(share: float, tolerance: float, equal_is_enough: bool) -> str:

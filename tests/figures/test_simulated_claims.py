@@ -110,6 +110,16 @@ def test_blocking_under_load(
     assert judged(tmp_path, "C2_ms.sim_clean", blocked(operator_ms, layer_ms)).outcome is limit
 
 
+def test_blocking_has_an_interval_over_paired_seeds(tmp_path: Path) -> None:
+    rows = [{**row, "seed": seed} for seed, ms in enumerate((2.0, 4.0)) for row in blocked(ms, 3 * ms)]
+    ratio, limit = judged(tmp_path, "C2.sim_clean", rows), judged(tmp_path, "C2_ms.sim_clean", rows)
+    # Three times in both seeds, however they are drawn; the mean itself is 2, 3 or 4.
+    assert (ratio.ours, ratio.low, ratio.high) == (3, 3, 3)
+    assert (limit.ours, limit.low, limit.high) == (3, 2, 4)
+    alone = judged(tmp_path, "C2.sim_clean", rows[:4])
+    assert (alone.ours, alone.low) == (3, None)
+
+
 @pytest.mark.parametrize(("longest_ms", "outcome"), [(4.0, Outcome.REPRODUCED), (3.9, Outcome.WEAKER)])
 def test_long_operators(tmp_path: Path, longest_ms: float, outcome: Outcome) -> None:
     assert judged(tmp_path, "C5.long_inputs.sim_clean", blocked(2.0, 7.6, longest_ms)).outcome is outcome
