@@ -31,6 +31,8 @@ LARGE_BODY_BYTES = 128 << 10
 
 One at a time: reading JSON does not let go of the interpreter, so that the event loop would wait for every such thread.
 """
+MOST_BODY_BYTES = 512 << 20
+"""Of all bodies that are on their way or wait to be read: a client declares a length and need not hurry."""
 Parse = Callable[[bytes, int], tuple[Generation, ReplyOptions]]
 
 
@@ -53,6 +55,7 @@ class Application:
         self._settings = settings
         self._middlewares = [errors_as_json, *([bearer_required(api_key)] if api_key is not None else [])]
         self._admitted = 0
+        self._body_bytes = 0
         self._large_bodies = ThreadPoolExecutor(1, "large-bodies")
         self._service: Service | None = None
         self._started_at_s = int(time.time())
@@ -104,15 +107,26 @@ class Application:
             raise ApiError(503, f"the server is full: {self._settings.max_queue} requests are open")
         self._admitted += 1
         try:
-            body, arrived_at_ns = await self._body(request), time.monotonic_ns()
-            if len(body) <= LARGE_BODY_BYTES:
-                generation, options = parse(body, arrived_at_ns)
-            else:
-                in_thread = asyncio.get_running_loop().run_in_executor(self._large_bodies, parse, body, arrived_at_ns)
-                generation, options = await in_thread
+            generation, options = await self._read(request, parse)
             return await self._reply(request, generation, options)
         finally:
             self._admitted -= 1
+
+    async def _read(self, request: web.Request, parse: Parse) -> tuple[Generation, ReplyOptions]:
+        # Chunks say nothing of the whole, nor do packed bytes: as much as is allowed, then.
+        most = self._settings.max_body_bytes
+        told = request.content_length if hdrs.CONTENT_ENCODING not in request.headers else None
+        declared = most if told is None else min(told, most)
+        if self._body_bytes + declared > max(MOST_BODY_BYTES, most):
+            raise ApiError(503, f"the server is full: bodies of {self._body_bytes} bytes are on their way")
+        self._body_bytes += declared
+        try:
+            body, arrived_at_ns = await self._body(request), time.monotonic_ns()
+            if len(body) <= LARGE_BODY_BYTES:
+                return parse(body, arrived_at_ns)
+            return await asyncio.get_running_loop().run_in_executor(self._large_bodies, parse, body, arrived_at_ns)
+        finally:
+            self._body_bytes -= declared
 
     async def _body(self, request: web.Request) -> bytes:
         longest_s = self._settings.client_timeout_s
