@@ -46,14 +46,15 @@ def run_command(main: Callable[[], int]) -> int:
         try:
             return main()
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it was closed before the command began
+                sys.stdout.flush()
     except KeyboardInterrupt:
         # A second one, while Python ends, ends it at once and as silently.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _say_interrupted()
         return INTERRUPTED_STATUS
     except BrokenPipeError:
-        left = [stream.fileno() for stream in (sys.stdout, sys.stderr) if _reader_left(stream)]
+        left = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream is not None and _reader_left(stream)]
         if not left:
             raise  # another pipe's: a fault, to be seen
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -69,7 +70,7 @@ def run_command(main: Callable[[], int]) -> int:
 
 
 def _say_interrupted() -> None:
-    if not _reader_left(sys.stderr):
+    if sys.stderr is not None and not _reader_left(sys.stderr):
         print("interrupted", file=sys.stderr)
 
 

@@ -95,6 +95,7 @@ def main(work: Callable[[Job], int]) -> int:
     # Else Ray tells its makers how it is used.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
+        _require_folder()
         sys.argv[1:] = _command_line(sys.argv[1:])
         if not {"-m", "--multirun"} & set(sys.argv):
             return _run_jobs(work, None)
@@ -103,6 +104,13 @@ def main(work: Callable[[Job], int]) -> int:
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _require_folder() -> None:
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise SettingsError("the folder this was started in is no longer there") from error
 
 
 def _run_jobs(work: Callable[[Job], int], outcomes: JobOutcomes | None) -> int:
@@ -265,6 +273,10 @@ def _sentence(error: Exception) -> str:
     kept = [line for line in lines if not line.startswith(_NOISE)]
     if isinstance(error, OverrideParseException):
         kept.insert(0, f"cannot read {error.override!r}:")
+        key, equals, value = str(error.override).partition("=")
+        # An exception's name is the parser's own word for a character it does not know.
+        if equals and "'" not in value and "Exception" in kept[1]:
+            return f"cannot read {error.override!r}; odd characters need quotes within the shell's: \"{key}='{value}'\""
     if error.__cause__ is not None:
         kept += [line for line in str(error.__cause__).splitlines()[:1] if line not in kept]
     return "; ".join(kept).replace(":;", ":")

@@ -135,6 +135,15 @@ def test_what_a_command_prints_may_find_no_room(text: str) -> None:
     assert (done.returncode, done.stderr) == (2, "error: No space left on device\n")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
+def test_closed_streams_are_no_fault(closed: str) -> None:
+    code = "from engine.core.command_line import run_command; raise SystemExit(run_command(lambda: print(1) or 5))"
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, code], cwd=ROOT, stderr=subprocess.PIPE, check=False
+    )
+    assert (done.returncode, done.stderr) == (5, b"")
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

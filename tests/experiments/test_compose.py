@@ -144,6 +144,11 @@ def test_the_label_of_a_series_follows_the_axes(job: Any) -> None:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
+        (
+            ["output.results=/a/\u00fc"],
+            "cannot read 'output.results=/a/\u00fc'; odd characters need quotes within the shell's: "
+            "\"output.results='/a/\u00fc'\"",
+        ),
         (["=3"], "cannot read '=3': the name of a setting is missing before ="),
         (["system=distserve,3", "-m"], "system has no option 3; it has: "),
         (["experiment=nope"], "experiment has no option 'nope'"),
