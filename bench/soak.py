@@ -2,9 +2,10 @@
 
     python -m bench.soak [--seconds 600] [--model cpu_tiny] [--overload 2] [--seed 0]
 
-Measures what the server carries, sends Poisson arrivals at a multiple of that, and closes a third of the connections at
-random moments. Then everything must be back: KV blocks, activation bytes, open requests, descriptors. Resident memory
-of both processes must stay within 5 % after the warm-up. Prints a table; exit status 1 when something does not hold.
+Measures what the server carries, sends a burst and Poisson arrivals at a multiple of that, and closes a third of the
+connections at random moments. Then everything must be back: KV blocks, activation bytes, open requests, descriptors.
+Resident memory of both processes must stay within 5 % after the warm-up. Prints a table; exit status 1 when something
+does not hold.
 """
 
 import argparse
@@ -31,8 +32,11 @@ WARM_UP_SHARE = 0.25
 MOST_GROWTH = 0.05
 CALIBRATION_CLIENTS = 16
 ABORT_SHARE = 1 / 3
-PATIENCE_S = 30.0
-SERVER_FLAGS = ("--port", "0", "--kv-blocks", "300", "--max-queue", "128", "--watchdog-s", "60")
+PATIENCE_S = 120.0
+QUEUE = 128
+BURST = 3 * QUEUE
+"""Requests sent at once at first: some are refused, whatever the machine carried while it was measured."""
+SERVER_FLAGS = ("--port", "0", "--kv-blocks", "300", "--max-queue", f"{QUEUE}", "--watchdog-s", "60")
 
 
 @dataclass(frozen=True)
@@ -159,16 +163,22 @@ async def carried_rps(clients: Clients, seconds: float) -> float:
 
 
 async def overload(clients: Clients, rate_rps: float, seconds: float, draw: random.Random) -> int:
-    """Poisson arrivals for so long; returns once all have ended. How many were sent."""
+    """A burst, then Poisson arrivals for so long; returns once all have ended. How many were sent."""
     loop = asyncio.get_running_loop()
     begun_at_s = due_at_s = loop.time()
     open_requests: set[asyncio.Task[None]] = set()
-    sent = 0
-    while (due_at_s := due_at_s + draw.expovariate(rate_rps)) < begun_at_s + seconds:
-        await asyncio.sleep(due_at_s - loop.time())
+
+    def send() -> None:
         task = asyncio.create_task(clients.one(clients.leaves_after_s()))
         open_requests.add(task)
         task.add_done_callback(open_requests.discard)
+
+    sent = BURST
+    for _ in range(BURST):
+        send()
+    while (due_at_s := due_at_s + draw.expovariate(rate_rps)) < begun_at_s + seconds:
+        await asyncio.sleep(due_at_s - loop.time())
+        send()
         sent += 1
     await asyncio.gather(*open_requests)
     return sent
@@ -180,7 +190,7 @@ async def soak(model: str, seconds: float, multiple: float, seed: int) -> Soak:
     with server(model) as (pid, url):
         pids = {"HTTP": pid, "engine": _child_of(pid)}
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
-        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120)) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=600)) as session:
             clients = Clients(session, url, draw, Sizes())
             seen.carried_rps = await carried_rps(clients, max(2.0, 0.05 * seconds))
             seen.asked_rps = multiple * seen.carried_rps

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+LONG_S = 550
+"""No command of a test takes so long, however busy the machine."""
 TINY = ("model=cpu_tiny", "device=cpu", "device.pin=off", "output.share_machine=true")
 
 
@@ -24,5 +26,5 @@ def start(cwd: Path, *arguments: str, module: str = "harness.experiments.run") -
 def run(cwd: Path, *arguments: str, module: str = "harness.experiments.run") -> tuple[int, str, str]:
     """Exit status, standard output and standard error."""
     process = start(cwd, *arguments, module=module)
-    out, err = process.communicate(timeout=110)
+    out, err = process.communicate(timeout=LONG_S)
     return process.returncode, out, err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.command import TINY, run, start
+from tests.end_to_end.command import LONG_S, TINY, run, start
 
 SMOKE = (*TINY, "experiment=smoke", "workload.window_s=4", "load.rate_scale=4")
 SYSTEMS = {"flowprefill", "flowprefill_tile", "distserve", "chunked_prefill"}
@@ -86,7 +86,7 @@ def test_c52_two_sweeps_at_once_both_survive(done: Path, tmp_path: Path) -> None
     shutil.copytree(done / "outputs", tmp_path / "outputs")  # the profile
     sweep = ("-m", *SMOKE, "system=distserve,edf", "load.seed=7")
     both = [start(tmp_path, *sweep), start(tmp_path, *sweep)]
-    ended = [(process.communicate(timeout=110)[1], process.returncode) for process in both]
+    ended = [(process.communicate(timeout=LONG_S)[1], process.returncode) for process in both]
     assert [status for _, status in ended] == [0, 0], ended
     table = rows(tmp_path)
     assert sorted(row["system"] for row in table) == ["distserve", "edf"]
