@@ -81,14 +81,14 @@ def test_ctrl_c_during_the_imports_is_quiet(tmp_path: Path, module: str, package
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (INTERRUPTED_STATUS, "interrupted\n")
 
 
 @pytest.mark.parametrize(("module", "arguments"), WRONG.items())
 def test_a_wrong_command_line_is_one_sentence(module: str, arguments: list[str]) -> None:
     process = start(module, *arguments)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert err.startswith(f"{module.rpartition('.')[2]}: ")
     assert len(err.splitlines()) == 1
@@ -100,7 +100,7 @@ def test_a_reader_that_left_is_no_fault(module: str) -> None:
     os.close(reader)
     process = start(module, "--help", stdout=writer)
     os.close(writer)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     # argparse swallows the error of its help's last write.
     assert process.returncode in (0, READER_LEFT_STATUS)
     assert err == ""

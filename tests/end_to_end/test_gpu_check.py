@@ -57,19 +57,19 @@ def not_on_a_bare_machine() -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 def test_every_part_runs_on_a_bare_machine_and_nothing_is_missed(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     absent, network = not_on_a_bare_machine(), tmp_path / "network"
     assert {"hydra", "scipy", "prometheus_client", "pytest"} <= absent
     (tmp_path / "bare" / "sitecustomize.py").write_text(AS_ON_A_BARE_MACHINE.format(absent=absent, log=str(network)))
     process = subprocess.run(
-        [sys.executable, "-m", "bench.gpu_check", "--tiny", "--out", "out"],
+        [sys.executable, "-m", "bench.gpu_check", "--tiny", "--out", "out", "--limit-s", "1600"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "bare"), str(ROOT)])},
         capture_output=True,
         text=True,
-        timeout=390,
+        timeout=1700,
         check=False,
     )
     shown = process.stdout
@@ -92,10 +92,10 @@ def test_every_part_runs_on_a_bare_machine_and_nothing_is_missed(tmp_path: Path)
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_a_check_that_takes_too_long_ends_with_what_it_has(tmp_path: Path) -> None:
     process = start(tmp_path, "--tiny", "--out", "out", "--limit-s", "0.1", module="bench.gpu_check")
-    shown, _ = process.communicate(timeout=190)
+    shown, _ = process.communicate(timeout=550)
     assert process.returncode == 1
     assert shown.splitlines()[-1].split() == ["parity", "ended", "in", "time", "<=", "0.1", "s", "FAIL"]
     assert json.loads((tmp_path / "out" / "results.json").read_text())["missed"] == ["parity: ended in time"]

@@ -273,7 +273,7 @@ def test_a_measurement_waits_for_the_machine_unless_it_may_share_it(tmp_path: Pa
             pass
         waiting.start()
         assert not done.wait(0.2)
-    waiting.join(20)
+    waiting.join(120)
     assert done.is_set()
     assert told == ["waiting for another run's point on this machine to end"]
 

@@ -40,7 +40,7 @@ def run(python: str, cwd: Path, *arguments: str) -> tuple[int, str]:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=550,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr
@@ -59,7 +59,7 @@ def _sequential(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     ("launcher", "package"),
     [
         ("slurm_dry_run", "submitit"),
-        pytest.param("ray_local", "ray", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param("ray_local", "ray", marks=[pytest.mark.slow, pytest.mark.timeout(2000)]),
     ],
 )
 def test_a_sweep_under_a_launcher_gives_the_bytes_of_a_sequential_one(

@@ -75,12 +75,12 @@ def test_c52_every_sweep_has_a_folder_of_its_own(tmp_path: Path) -> None:
 def test_c52_two_multiruns_in_one_second_both_survive(tmp_path: Path) -> None:
     arguments = ("-m", *SMALL, "system=flowprefill,distserve", "load.seed=0")
     both = [start(tmp_path, *arguments), start(tmp_path, *arguments)]
-    ended = [(process.communicate(timeout=110)[1], process.returncode) for process in both]
+    ended = [(process.communicate(timeout=300)[1], process.returncode) for process in both]
     assert [status for _, status in ended] == [0, 0], ended
     alone = tmp_path / "alone"
     alone.mkdir()
     last = start(alone, *arguments)
-    assert last.wait(110) == 0
+    assert last.wait(300) == 0
     for name in (f"raw/sim_smoke/{POINTS}", "tables/sim_smoke.csv.gz", "tables/sim_smoke_max_goodput.csv"):
         assert (tmp_path / "results" / name).read_bytes() == (alone / "results" / name).read_bytes()
 
@@ -90,11 +90,11 @@ def test_c55_ctrl_c_ends_a_sweep_and_keeps_what_ended(tmp_path: Path) -> None:
     arguments = (*SMALL[:1], "system=distserve", "load.seed=range(0,12)", "bound=null", "output.workers=1", "-m")
     process = start(tmp_path, *arguments)
     store = tmp_path / "results" / "raw" / "sim_smoke" / POINTS
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not store.is_file() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    err = process.communicate(timeout=60)[1]
+    err = process.communicate(timeout=300)[1]
     assert process.returncode == 130, err
     kept = read_simulated(store.parent)
     assert 0 < len(kept) < 24
@@ -115,7 +115,7 @@ def test_a_full_disk_is_told_and_the_next_run_writes_the_rest(tmp_path: Path) ->
     arguments = (*SMALL, "system=distserve", "load.seed=0")
     done = subprocess.run(
         [sys.executable, "-B", "-c", code, *arguments], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=110, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "could not be kept: File too large: " in done.stderr
@@ -123,16 +123,16 @@ def test_a_full_disk_is_told_and_the_next_run_writes_the_rest(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
     assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
     again = start(tmp_path, *arguments)
-    err = again.communicate(timeout=110)[1]
+    err = again.communicate(timeout=300)[1]
     assert again.returncode == 0, err
     assert (tmp_path / "results" / "tables" / "sim_smoke.csv.gz").is_file()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 def test_c56_a_sweep_killed_at_random_moments_is_as_undisturbed_after_a_rerun() -> None:
     """Three kills; `python -m bench.kill_and_rerun` does more, of workers, clients and servers too."""
     command = [sys.executable, "-m", "bench.kill_and_rerun", "--simulated=3", "--side-by-side=0", "--measured=0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=390, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1700, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("as undisturbed") == 3

@@ -61,7 +61,7 @@ class ChannelClient:
 
     def wait(self) -> None:
         """Until every request has ended."""
-        eventually(lambda: not self.open, "all requests have ended", timeout_s=60)
+        eventually(lambda: not self.open, "all requests have ended")
 
     def _read(self) -> None:
         while (frame := self.channel.receive()) is not None:

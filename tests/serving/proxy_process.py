@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.serving.kv_files import KVFolder
-from tests.serving.server_process import ServerProcess, eventually, running
+from tests.serving.server_process import LONG_S, ServerProcess, eventually, running
 
 REAL_PROXY = ("-m", "engine.serving.proxy")
 FAKE_PROXY = ("-m", "tests.serving.fake_proxy")
@@ -38,7 +38,7 @@ class ProxyProcess:
         """kill -9, and wait until the proxy has another one that serves."""
         old = self.pids()[name]
         os.kill(old, signal.SIGKILL)
-        eventually(lambda: self.pids().get(name, old) != old, f"{name} is started again", 60)
+        eventually(lambda: self.pids().get(name, old) != old, f"{name} is started again", LONG_S)
 
     def healthy(self) -> bool:
         """Whether every role can serve."""
@@ -50,7 +50,7 @@ class ProxyProcess:
 
     def check_nothing_left(self) -> None:
         """Nobody is served, and nothing is held: no request, no KV block, no file."""
-        eventually(self._at_rest, f"all is given back: {self.server.state()}, {self.files.names()}", 60)
+        eventually(self._at_rest, f"all is given back: {self.server.state()}, {self.files.names()}", LONG_S)
 
     def _at_rest(self) -> bool:
         state = self.server.state()
@@ -63,7 +63,7 @@ class Stream:
     """A client's end of one stream."""
 
     def __init__(self, port: int, prompt: list[int], max_tokens: int) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONG_S)
         body = {"prompt": prompt, "max_tokens": max_tokens, "stream": True, "ignore_eos": True}
         self._connection.request("POST", "/v1/completions", json.dumps(body))
         self._response: http.client.HTTPResponse | None = None

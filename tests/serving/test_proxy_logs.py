@@ -22,5 +22,5 @@ def test_both_logs_replay(tmp_path: Path) -> None:
     for name, event in (("prefill-0", "SendAsked"), ("decode-0", "Cancelled")):
         written = log.with_name(f"{log.name}.{name}")
         assert event in written.read_text()
-        status, output = run(["-m", "engine.serving.replay", str(written)], timeout_s=120)
+        status, output = run(["-m", "engine.serving.replay", str(written)])
         assert status == 0, output
