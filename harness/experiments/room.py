@@ -1,5 +1,6 @@
 """Whether results can be kept: asked before anything is measured, since hours would be spent for nothing."""
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -18,7 +19,9 @@ def require_writable(results: Path, experiment: str) -> None:
         try:
             require_room(folder)
         except OSError as error:
-            raise SettingsError(f"output.results: cannot write to {folder}: {error.strerror}") from error
+            place = _nearest_link(folder) if error.errno in (errno.ENOENT, errno.ELOOP) else None
+            why = error.strerror if place is None else f"{place} is a link that leads nowhere"
+            raise SettingsError(f"output.results: cannot write to {folder}: {why}") from error
 
 
 def require_room(folder: Path) -> None:
@@ -36,6 +39,12 @@ def reason(error: OSError) -> str:
     """What the system says, with the file where it is known: without its number."""
     said = error.strerror or str(error)
     return said if error.filename is None else f"{said}: {error.filename}"
+
+
+def _nearest_link(folder: Path) -> Path | None:
+    """A link on the way to the folder whose target is missing, a loop's included."""
+    places = (folder, *folder.absolute().parents)
+    return next((place for place in places if place.is_symlink() and not place.exists()), None)
 
 
 def _nearest(folder: Path) -> Path:
