@@ -46,8 +46,10 @@ from engine.torch_backend.rank_messages import (
 from engine.torch_backend.rank_stop import LeaderStop, look_again, run_in_step
 from engine.torch_backend.settings import ExecutorSettings
 
-ALONE_S = 3.0
-"""How long one rank's failure waits for the others to fail likewise, before it counts as that rank's alone."""
+ALONE_S = 15.0
+"""How long one rank's failure waits for the others to fail likewise, before it counts as that rank's alone: on a busy
+machine they may be seconds apart, and the group ends with it.
+"""
 
 
 class RankGroup:

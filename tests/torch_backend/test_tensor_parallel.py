@@ -16,6 +16,7 @@ from engine.core.events import Completion, Event, Failed, KVReleased, Preempted
 from engine.model.granularity import Granularity
 from engine.model.segments import segments_of
 from engine.model.shape import ModelLoadError
+from engine.torch_backend import tensor_parallel
 from engine.torch_backend.clock import MonotonicClock
 from engine.torch_backend.event_queue import EventQueue
 from engine.torch_backend.executor import TorchExecutor
@@ -192,8 +193,9 @@ def test_what_breaks_on_all_ranks_alike_fails_one_task(pair: Pair) -> None:
     free(pair, "right")
 
 
-def test_a_rank_that_breaks_alone_breaks_the_group(pair: Pair) -> None:
+def test_a_rank_that_breaks_alone_breaks_the_group(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 is given a token that does not exist; rank 0 sits in a sum that rank 1 never joins."""
+    monkeypatch.setattr(tensor_parallel, "ALONE_S", 1.0)
     group, model, ids = pair.group, pair.model, prompt(9)
     task = Task(1, TaskKind.PREFILL, (Sequence("a", 0, 9),))
     cache = new_cache(model)
