@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from figures.clairvoyant_bound import with_bound_max_goodput
+from figures.clairvoyant_bound import LIMIT, OPEN, with_limit
 from figures.conditions import CONDITION, is_valid, refuse_twins, with_conditions
 from figures.max_goodput_rows import max_goodput_rows
 from figures.results import MissingInputError, Results
@@ -59,19 +59,17 @@ def chunk_rows(results: Results, experiment: str) -> pd.DataFrame:
 
 def _goodput(results: Results, experiment: str, table: pd.DataFrame) -> pd.DataFrame:
     try:
-        goodput = max_goodput_rows(results, experiment)
+        goodput = with_limit(max_goodput_rows(results, experiment), results, experiment)
     except MissingInputError:  # one rate has no crossing
         return pd.DataFrame()
     facts = table.drop_duplicates("series")[[*FACTS]]
-    goodput = with_bound_max_goodput(goodput, results.table(experiment))
     goodput = goodput.drop(columns=["system", "granularity"]).merge(facts, on="series")
     return pd.DataFrame(
         {
-            **{name: goodput[name] for name in (*CONDITION, *FACTS, "seeds", "bound")},
+            **{name: goodput[name] for name in (*CONDITION, *FACTS, "seeds", "bound", LIMIT, OPEN)},
             "metric": "max_goodput",
             "rate_scale": math.nan,
             "value": goodput["max_goodput_rate_scale"],
-            **{name: goodput[name] for name in ("clairvoyant_rate_scale", "clairvoyant_open")},
             "low": goodput["max_goodput_low_rate_scale"],
             "high": goodput["max_goodput_high_rate_scale"].replace(math.inf, math.nan),
         }

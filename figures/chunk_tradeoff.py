@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from figures.chunk_rows import CHUNKED, METRICS, chunk_rows
-from figures.clairvoyant_bound import bound_handle, draw_bound_level
+from figures.clairvoyant_bound import LIMIT, draw_limit, handles_of
 from figures.conditions import condition_labels, footnote
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs
@@ -44,14 +44,15 @@ def draw(rows: pd.DataFrame) -> Figure:
             for j, metric in enumerate(metrics):
                 axes, here = grid[i][j], rows[(labels == band) & (rows["metric"] == metric)]
                 _draw_panel(axes, here, orders, levels)
+                if metric == "max_goodput":
+                    draw_limit(axes, here)
                 axes.set_title(_title(here, band if len(bands) > 1 and j == 0 else ""))
                 axes.set_ylabel(METRICS[metric])
                 mark_simulated(axes, sorted(set(here["source"])))
         note = "Level lines have no chunks. Bars: 95\u00a0% interval over seeds."
         if (rows["bound"] != "").any():
             note += " Hollow: the curve does not cross 90\u00a0% within the rates tried."
-        limited = "clairvoyant_rate_scale" in rows and rows["clairvoyant_rate_scale"].notna().any()
-        finish(figure, TITLE, footnote(rows, note), _handles(orders, levels) + ([bound_handle()] if limited else []), 5)
+        finish(figure, TITLE, footnote(rows, note), [*_handles(orders, levels), *handles_of(rows, LIMIT)], 5)
     return figure
 
 
@@ -81,8 +82,6 @@ def _draw_panel(
     axes.xaxis.set_major_formatter(lambda size, _: f"{size / 1024:g}K" if size >= 1024 else f"{size:g}")
     axes.set_xlabel("chunk size, tokens")
     axes.set_ylim(bottom=0, top=103 if percent else None)
-    if rows["metric"].iloc[0] == "max_goodput":
-        draw_bound_level(axes, rows)
 
 
 def _title(rows: pd.DataFrame, band: str) -> str:

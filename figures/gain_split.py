@@ -8,6 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from figures.attainment_rows import NEEDED, attainment_rows
+from figures.clairvoyant_bound import ATTAINABLE, draw_level, handles_of, with_attainable
 from figures.conditions import CONDITION, condition_labels, footnote, interval_note, is_valid, with_conditions
 from figures.curves import TARGET
 from figures.page import finish, mark_simulated, new_figure, theme
@@ -45,7 +46,7 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     cells = attainment_rows(table.assign(series=series), "rate_scale", inputs.experiment, by=CELL)
     cells = cells[cells["panel"] == "all"].assign(kind="cell")
     steps = _steps(with_conditions(table), inputs.experiment)
-    return pd.concat([cells, steps], ignore_index=True)
+    return with_attainable(pd.concat([cells, steps], ignore_index=True), table)
 
 
 def _shown_rates(table: pd.DataFrame) -> list[float]:
@@ -110,6 +111,8 @@ def draw(rows: pd.DataFrame) -> Figure:
             here = rows[(labels == condition) & (rows["rate_scale"] == rate)]
             _draw_cells(grid[i][0], here[here["kind"] == "cell"], cells)
             _draw_steps(grid[i][1], here[here["kind"] == "step"])
+            for panel in grid[i]:
+                draw_level(panel, 100 * float(here[ATTAINABLE].iloc[0]))
             several = len(set(labels)) > 1
             grid[i][0].set_title(f"{condition}, rate scale {rate:g}" if several else f"rate scale {rate:g}")
             grid[i][1].set_title("step by step, gain in points")
@@ -122,7 +125,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             interval_note(cells)
             + " Gains are paired by seed; another order of steps would split the same total differently.",
         )
-        finish(figure, TITLE, note, _handles(cells), columns=5)
+        finish(figure, TITLE, note, [*_handles(cells), *handles_of(rows, ATTAINABLE)], columns=5)
     return figure
 
 

@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from figures.clairvoyant_bound import bound_handle, draw_bound_level, with_bound_max_goodput
+from figures.clairvoyant_bound import LIMIT, draw_limit, handles_of, with_limit
 from figures.conditions import CONDITION, condition_labels, footnote, with_conditions
 from figures.gain_split import CELL, REQUIRED_STEPS, STEP_LOOKS, STEPS
-from figures.max_goodput_rows import max_goodput_rows
+from figures.max_goodput_rows import SIGNS, max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import Inputs, MissingInputError
 
@@ -39,12 +39,10 @@ def rows(inputs: Inputs) -> pd.DataFrame:
             factor = pairs[(pairs["series"] == chosen[0]) & (pairs["reference"] == before)]
             row.update(step=place, step_name=name)
             row.update({f"step_{end}": float(factor[end].iloc[0]) if len(factor) else math.nan for end in FACTORS})
-            row.update(step_bound=str(factor["ratio_bound"].fillna("").iloc[0]) if len(factor) else "")
+            row.update(step_bound=str(factor["ratio_bound"].astype(object).fillna("").iloc[0]) if len(factor) else "")
             found.append(row)
             before = chosen[0]
-    steps = pd.DataFrame(found)
-    there = inputs.results.has(inputs.experiment)
-    return with_bound_max_goodput(steps, inputs.results.table(inputs.experiment) if there else pd.DataFrame())
+    return with_limit(pd.DataFrame(found), inputs.results, inputs.experiment)
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -64,8 +62,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             "Lines: 95\u00a0% interval from resampling seeds. Factors are over the step before, seeds paired; another "
         )
         note += "order of steps would split the same total differently."
-        limited = rows["clairvoyant_rate_scale"].notna().any()
-        finish(figure, TITLE, footnote(rows, note), [bound_handle()] if limited else [])
+        finish(figure, TITLE, footnote(rows, note), handles_of(rows, LIMIT))
     return figure
 
 
@@ -83,7 +80,7 @@ def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
         if not open_end and not math.isnan(low):
             top = value if math.isinf(high) else high
             axes.vlines(place, low, top, color="#222222", linewidth=1.1, zorder=4)
-        sign = {"above_highest": "≥ ", "below_lowest": "< "}.get(str(row["bound"]), "")
+        sign = SIGNS.get(str(row["bound"]), "")
         axes.annotate(
             f"{sign}{value:.3g}{_factor(row)}", (place, top), xytext=(0, 4), textcoords="offset points", ha="center",
             va="bottom", fontsize=7.5, zorder=6,
@@ -91,7 +88,7 @@ def _draw_steps(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_xticks(range(len(rows)), [_two_lines(str(name)) for name in rows.sort_values("step")["step_name"]])
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylim(0, 1.32 * reach)
-    draw_bound_level(axes, rows)
+    draw_limit(axes, rows)
     axes.grid(visible=False, axis="x")
 
 
@@ -99,7 +96,7 @@ def _factor(row: Mapping[Hashable, Any]) -> str:
     factor = float(row["step_ratio"])
     if math.isnan(factor):
         return ""
-    sign = {"at_least": "≥ ", "at_most": "≤ "}.get(str(row["step_bound"]), "")
+    sign = SIGNS.get(str(row["step_bound"]), "")
     low, high = float(row["step_ratio_low"]), float(row["step_ratio_high"])
     spread = "" if math.isnan(low) else f"\n[{low:.3g}, {'∞' if math.isinf(high) else f'{high:.3g}'}]"
     return f"\n{sign}{factor:.3g}×{spread}"

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.attainment_rows import in_drawing_order
-from figures.clairvoyant_bound import COLOUR, WIDTH, bound_handle, bound_max_goodput
+from figures.clairvoyant_bound import LIMIT, draw_limit, handles_of, with_limit
 from figures.conditions import CONDITION, condition_labels, footnote, with_conditions
-from figures.max_goodput_rows import max_goodput_rows
+from figures.max_goodput_rows import SIGNS, max_goodput_rows
 from figures.page import HALO, finish, mark_simulated, new_figure, requests_per_second_axis, theme
 from figures.results import DamagedTableError, Inputs, MissingInputError
 from figures.style import as_written, ordered, styles_of
@@ -39,7 +39,8 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     place = {frame["experiment"].iloc[0]: i for i, frame in enumerate(frames)}
     found = pd.concat(frames, ignore_index=True)
     found["panel"] = found["experiment"].map(place)
-    found = pd.concat([_with_bound(found, inputs), *_not_valid(found, inputs)], ignore_index=True)
+    limited = [with_limit(rows, inputs.results, str(name)) for name, rows in found.groupby("experiment", sort=False)]
+    found = pd.concat([*limited, *_not_valid(found, inputs)], ignore_index=True)
     return in_drawing_order(found, ["panel", *CONDITION])
 
 
@@ -53,19 +54,6 @@ def _not_valid(rows: pd.DataFrame, inputs: Inputs) -> list[pd.DataFrame]:
             rates = table[[*keys, "rate_scale"]].drop_duplicates().rename(columns={"rate_scale": RATE})
             found.append(rates.merge(rows[[*keys, "panel"]]).assign(bound=NOT_VALID, ratio_bound=""))
     return [frame for frame in found if len(frame)]
-
-
-def _with_bound(rows: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
-    """Columns clairvoyant_rate_scale and clairvoyant_open: the bound's own crossing in the same condition."""
-    limits = [
-        found.assign(experiment=experiment)
-        for experiment in dict.fromkeys(rows["experiment"])
-        if inputs.results.has(experiment) and len(found := bound_max_goodput(inputs.results.table(experiment)))
-    ]
-    if not limits:
-        return rows.assign(clairvoyant_rate_scale=math.nan, clairvoyant_open="")
-    joined = rows.merge(pd.concat(limits), how="left", on=["experiment", *CONDITION])
-    return joined.assign(clairvoyant_open=joined["clairvoyant_open"].fillna(""))
 
 
 def draw(rows: pd.DataFrame) -> Figure:
@@ -94,8 +82,7 @@ def draw(rows: pd.DataFrame) -> Figure:
             note += " Arrows: a bound, the curve does not cross 90\u00a0% within the rates tried."
         if len(not_valid):
             note += " Hollow circles: rates whose measurement is not VALID, in no bar."
-        limited = rows["clairvoyant_rate_scale"].notna().any()
-        finish(figure, TITLE, footnote(rows, note.strip()), [bound_handle()] if limited else [])
+        finish(figure, TITLE, footnote(rows, note.strip()), handles_of(rows, LIMIT))
     return figure
 
 
@@ -104,8 +91,7 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str], not_valid: pd.D
     numbers = rows["max_goodput_rate_scale"]
     ends = rows["max_goodput_high_rate_scale"].replace(math.inf, math.nan)
     reach = 1.62 * float(max(numbers.max(), ends.max() if ends.notna().any() else 0.0))
-    if rows["clairvoyant_rate_scale"].notna().any():
-        reach = max(reach, 1.06 * float(rows["clairvoyant_rate_scale"].max()))
+    reach = max(reach, 1.06 * draw_limit(axes, rows, vertical=True))
     if len(not_valid):
         reach = max(reach, 1.06 * float(not_valid[RATE].max()))
     for mark in not_valid.to_dict("records"):
@@ -142,14 +128,6 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str], not_valid: pd.D
             _label(row), (end, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=7, zorder=6,
             path_effects=HALO,
         )  # fmt: skip
-    limit = rows["clairvoyant_rate_scale"].iloc[0]
-    if pd.notna(limit):
-        axes.axvline(limit, color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)
-        sign = {"above_highest": "≥ ", "below_lowest": "< "}.get(str(rows["clairvoyant_open"].iloc[0]), "")
-        axes.annotate(
-            f"{sign}{limit:.3g}", (limit, len(names) - 0.45), xytext=(-4, 0), textcoords="offset points",
-            fontsize=7, color="#555555", ha="right", va="bottom", zorder=6,
-        )  # fmt: skip
     axes.set_xlim(0, reach)
     axes.set_xlabel("rate scale (1 = the trace's own rate)")
     axes.grid(visible=False, axis="y")
@@ -158,10 +136,8 @@ def _draw_bars(axes: Axes, rows: pd.DataFrame, names: list[str], not_valid: pd.D
 
 def _label(row: Mapping[Hashable, Any]) -> str:
     """ "2.41", "≥ 4" or "< 0.5"; with the ratio to the reference behind it where there is one."""
-    sign = {"above_highest": "≥ ", "below_lowest": "< "}.get(str(row["bound"]), "")
-    text = f"{sign}{row['max_goodput_rate_scale']:.3g}"
+    text = f"{SIGNS.get(str(row['bound']), '')}{row['max_goodput_rate_scale']:.3g}"
     ratio = float(row["ratio"])
     if math.isnan(ratio):
         return text
-    ratio_sign = {"at_least": "≥ ", "at_most": "≤ "}.get(str(row["ratio_bound"]), "")
-    return f"{text}  ({ratio_sign}{ratio:.2g}×)"
+    return f"{text}  ({SIGNS.get(str(row['ratio_bound']), '')}{ratio:.2g}×)"

@@ -1,5 +1,8 @@
 """The max goodput tables as figures and claims read them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pandas as pd
 
 from figures.attainment_rows import in_drawing_order
@@ -10,6 +13,11 @@ UNITS = ("rate_scale", "rps")
 NUMBERS = tuple(f"max_goodput_{end}{unit}" for unit in UNITS for end in ("", "low_", "high_"))
 RATIOS = ("reference", "ratio", "ratio_low", "ratio_high", "ratio_bound", "ratio_seeds")
 NEEDED = ("series", "system", "granularity", "seeds", "max_goodput_bound", *NUMBERS, *RATIOS)
+
+SIGNS: Mapping[str, str] = MappingProxyType(
+    {"above_highest": "≥ ", "below_lowest": "< ", "at_least": "≥ ", "at_most": "≤ "}
+)
+"""What stands before a number that is a bound."""
 
 
 def max_goodput_rows(results: Results, experiment: str) -> pd.DataFrame:

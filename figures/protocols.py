@@ -9,21 +9,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from figures.clairvoyant_bound import LIMIT, OPEN, SERIES, draw_limit, handles_of, with_limit
 from figures.conditions import CONDITION, condition_labels, footnote
-from figures.max_goodput_rows import max_goodput_rows
+from figures.max_goodput_rows import SIGNS, max_goodput_rows
 from figures.page import finish, mark_simulated, new_figure, theme
 from figures.results import DamagedTableError, Inputs, MissingInputError
 from figures.steadiness import steadiness_rows, steadiness_text
-from figures.style import SeriesStyle, as_written, ordered, styles_of
+from figures.style import DASHED, SOLID, LineStyle, SeriesStyle, as_written, ordered, styles_of
 
 TITLE = "Max goodput by protocol: a two-minute window compressed, and a steady state"
 EXPERIMENTS = ("sim_goodput_vs_rate", "sim_steady_state", "sim_release")
 """Where points of either protocol may be; of a series measured twice under one, the first counts."""
 
 PROTOCOLS = {"paper": "paper (2-minute window)", "steady_state": "steady state"}
+LIMITS: Mapping[str, LineStyle] = {"paper": SOLID, "steady_state": DASHED}
 GOODPUT, STEADINESS = "goodput", "steadiness"
 ALIKE = tuple(column for column in CONDITION if column != "protocol")
-SIGNS = {"above_highest": "≥ ", "below_lowest": "< ", "at_least": "≥ ", "at_most": "≤ "}
 
 
 def rows(inputs: Inputs) -> pd.DataFrame:
@@ -32,7 +33,8 @@ def rows(inputs: Inputs) -> pd.DataFrame:
     frames = []
     for experiment in EXPERIMENTS:
         try:
-            frames.append(max_goodput_rows(inputs.results, experiment).assign(experiment=experiment))
+            found = max_goodput_rows(inputs.results, experiment).assign(experiment=experiment)
+            frames.append(with_limit(found, inputs.results, experiment))
         except DamagedTableError:
             raise
         except MissingInputError:
@@ -62,6 +64,8 @@ def draw(rows: pd.DataFrame) -> Figure:
         for axes, panel in zip(grid, panels, strict=True):
             here = rows[labels == panel]
             _draw_bars(axes, here, names, styles)
+            for protocol, style in LIMITS.items():
+                draw_limit(axes, here[here["protocol"] == protocol], vertical=True, style=style)
             axes.set_title(panel)
             mark_simulated(axes, sorted(set(here["source"])))
         grid[0].set_yticks(range(len(names)), [as_written(name) for name in names])
@@ -69,8 +73,11 @@ def draw(rows: pd.DataFrame) -> Figure:
         handles = [
             Patch(facecolor="#777777", edgecolor="#777777", label=PROTOCOLS["paper"]),
             Patch(facecolor="white", edgecolor="#777777", label=PROTOCOLS["steady_state"]),
+            *handles_of(rows, LIMIT),
         ]
         note = "Lines: 95\u00a0% interval from resampling seeds. In brackets: ratio to the reference, seeds paired."
+        if rows[LIMIT].notna().any():
+            note += " The bound of the steady state is dashed."
         finish(figure, TITLE, footnote(rows, note), handles)
     return figure
 
@@ -90,6 +97,10 @@ def text(rows: pd.DataFrame) -> str:
     for (label, series), pair in rows.groupby([labels, "series"], sort=False):
         cells = {str(row["protocol"]): _cell(row) for row in pair.to_dict("records")}
         lines.append(f"| {label} | {series} | {cells['paper']} | {cells['steady_state']} |")
+    for label, here in rows[rows[LIMIT].notna()].groupby(labels, sort=False):
+        known = {str(row["protocol"]): _limit(row) for row in here.to_dict("records")}
+        cells = {name: known.get(name, "not solved") for name in PROTOCOLS}
+        lines.append(f"| {label} | {SERIES.lower()} | {cells['paper']} | {cells['steady_state']} |")
     references = sorted(set(rows.loc[rows["ratio"].notna(), "reference"]))
     lines += ["", f"Reference: {', '.join(references) or 'none'}. Source: {', '.join(sorted(set(rows['source'])))}."]
     return "\n".join([*lines, "", *steadiness_text(steadiness)]) + "\n"
@@ -130,6 +141,10 @@ def _cell(row: Mapping[Hashable, Any]) -> str:
         return value
     ratio = f"{SIGNS.get(str(row['ratio_bound']), '')}{row['ratio']:.3g}×"
     return f"{value} ({ratio}{_interval(row['ratio_low'], row['ratio_high'])})"
+
+
+def _limit(row: Mapping[Hashable, Any]) -> str:
+    return f"{SIGNS.get(str(row[OPEN]), '')}{row[LIMIT]:.3g}"
 
 
 def _interval(low: float, high: float) -> str:

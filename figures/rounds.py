@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from figures.attainment_rows import ALL, attainment_rows
-from figures.clairvoyant_bound import bound_handle, bound_rows, draw_bound, draw_bound_level, with_bound_max_goodput
+from figures.clairvoyant_bound import LIMIT, OPEN, bound_handle, bound_rows, draw_bound, draw_limit, with_limit
 from figures.conditions import condition_labels, footnote, interval_note, with_conditions
 from figures.curves import draw_curves, legend_handles
 from figures.max_goodput_rows import max_goodput_rows
@@ -67,8 +67,8 @@ def _costs(table: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
     except MissingInputError:  # without a crossing the other costs stand
         return costs
     ends = ["max_goodput_rate_scale", "max_goodput_low_rate_scale", "max_goodput_high_rate_scale", "bound"]
-    found = with_bound_max_goodput(goodput, inputs.results.table(inputs.experiment))
-    ends += ["clairvoyant_rate_scale", "clairvoyant_open"]
+    found = with_limit(goodput, inputs.results, inputs.experiment)
+    ends += [LIMIT, OPEN]
     return costs.merge(found[["series", *facts, *ends]], how="left", on=["series", *facts])
 
 
@@ -122,7 +122,7 @@ def _draw_bars(axes: Axes, costs: pd.DataFrame, column: str, styles: Mapping[str
     else:
         axes.set_ylim(0, 1.18 * max([*values, 1e-9]))
     if column.startswith("max_goodput"):
-        draw_bound_level(axes, costs)
+        draw_limit(axes, costs)
     axes.set_xticks([])
     axes.set_ylabel(BARS[column])
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from figures.attainment_rows import ALL, NEEDED, attainment_rows
-from figures.clairvoyant_bound import bound_handle, draw_bound_level, with_bound_max_goodput
+from figures.clairvoyant_bound import ATTAINABLE, LIMIT, draw_level, draw_limit, handles_of, with_attainable, with_limit
 from figures.conditions import CONDITION, condition_labels, footnote
 from figures.curves import TARGET
 from figures.max_goodput_rows import max_goodput_rows
@@ -58,7 +58,7 @@ def rows(inputs: Inputs) -> pd.DataFrame:
         goodput_low=found["max_goodput_low_rate_scale"],
         goodput_high=found["max_goodput_high_rate_scale"],
     )
-    found = with_bound_max_goodput(found, table)
+    found = with_attainable(with_limit(found, inputs.results, inputs.experiment), table)
     return found.sort_values([*CONDITION, "setting", "base", "value", "series"], kind="stable").reset_index(drop=True)
 
 
@@ -87,7 +87,9 @@ def draw(rows: pd.DataFrame) -> Figure:
                     _draw_lines(axes, here, level, metric, styles)
                     axes.set_xlabel(AXES.get(setting, setting) if i == len(METRICS) - 1 else "")
                 if metric == "goodput":
-                    draw_bound_level(axes, here)
+                    draw_limit(axes, here)
+                else:
+                    draw_level(axes, PERCENT * float(here[ATTAINABLE].iloc[0]))
                 mark_simulated(axes, sorted(set(here["source"])))
                 axes.set_ylabel(METRICS[metric] if j == 0 else "")
             several = len(set(labels)) > 1
@@ -97,8 +99,7 @@ def draw(rows: pd.DataFrame) -> Figure:
         if (rows["bound"] != "").any():
             note += " Hollow: the curve does not cross 90\u00a0% within the rates tried."
         title = ERROR_TITLE if set(rows["setting"]) - {""} == {ERROR} else TITLE
-        limited = rows["clairvoyant_rate_scale"].notna().any()
-        finish(figure, title, footnote(rows, note), _handles(rows, styles) + ([bound_handle()] if limited else []))
+        finish(figure, title, footnote(rows, note), [*_handles(rows, styles), *handles_of(rows, LIMIT)])
     return figure
 
 

@@ -10,6 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from figures.attainment_rows import ALL, NEEDED, attainment_rows
+from figures.clairvoyant_bound import (
+    COLOUR,
+    LIMIT,
+    OPEN,
+    WIDTH,
+    bound_max_goodput,
+    bound_rows,
+    draw_bound,
+    handles_of,
+)
 from figures.conditions import condition_labels, footnote, interval_note
 from figures.curves import draw_curves
 from figures.max_goodput_rows import max_goodput_rows
@@ -20,30 +30,42 @@ from figures.style import DASHED, DOTTED, SOLID, LineStyle, SeriesStyle, styles_
 TITLE = "Tensor parallelism: one model over several accelerators"
 RANKS = re.compile(r"(?P<base>.+), TP(?P<ranks>\d+)")
 LINES: tuple[LineStyle, ...] = (DOTTED, DASHED, SOLID)
+BY = ("base", "ranks")
 GOODPUT = ("max_goodput_rate_scale", "max_goodput_low_rate_scale", "max_goodput_high_rate_scale")
 
 
 def rows(inputs: Inputs) -> pd.DataFrame:
     """Kind "point": attainment of all requests over the rate. Kind "goodput": max goodput, by base and ranks, which the
-    series is named after ("DistServe (FCFS), TP2"). Raises MissingInputError."""
-    points = attainment_rows(inputs.results.table(inputs.experiment, NEEDED), "rate_scale", inputs.experiment)
+    series is named after ("DistServe (FCFS), TP2"). Kinds "bound" and "limit": the same of the clairvoyant bound, by
+    ranks. Raises MissingInputError."""
+    table = _by_ranks(inputs.results.table(inputs.experiment, NEEDED), inputs.experiment)
+    points = attainment_rows(table, "rate_scale", inputs.experiment, BY)
     points = points[points["panel"] == ALL].assign(kind="point")
-    goodput = max_goodput_rows(inputs.results, inputs.experiment).assign(kind="goodput")
-    found = pd.concat([points, goodput], ignore_index=True)
+    goodput = _by_ranks(max_goodput_rows(inputs.results, inputs.experiment), inputs.experiment).assign(kind="goodput")
+    limits = bound_max_goodput(table, ("ranks",))
+    parts = [
+        points,
+        goodput,
+        bound_rows(table, "rate_scale", inputs.experiment, ("ranks",)),
+        limits.assign(kind="limit"),
+    ]
+    return pd.concat([part for part in parts if len(part)], ignore_index=True)
+
+
+def _by_ranks(found: pd.DataFrame, experiment: str) -> pd.DataFrame:
+    """Of the series named after them, with columns base and ranks."""
     named = [RANKS.fullmatch(series) for series in found["series"].astype(str)]
     chosen = found[[one is not None for one in named]]
     if chosen.empty:
-        raise MissingInputError(f"the table of {inputs.experiment} has no series named after its ranks (', TP2')")
-    return chosen.assign(
-        base=[one["base"] for one in named if one], ranks=[int(one["ranks"]) for one in named if one]
-    ).reset_index(drop=True)
+        raise MissingInputError(f"the table of {experiment} has no series named after its ranks (', TP2')")
+    return chosen.assign(base=[one["base"] for one in named if one], ranks=[int(one["ranks"]) for one in named if one])
 
 
 def draw(rows: pd.DataFrame) -> Figure:
     """A row per model: attainment, max goodput over the accelerators, and the same per accelerator."""
     labels = condition_labels(rows)
     bands, ranks = list(dict.fromkeys(labels)), sorted(set(rows["ranks"]))
-    bases = styles_of(rows["base"])
+    bases = styles_of(rows["base"].dropna())
     line_of = {count: LINES[i % len(LINES)] for i, count in enumerate(ranks)}
     with theme():
         figure = new_figure(10.6, 1.6 + 2.9 * len(bands))
@@ -57,15 +79,18 @@ def draw(rows: pd.DataFrame) -> Figure:
             curves.set_xlabel("rate scale")
             curves.set_ylabel("TTFT SLO met, %")
             curves.set_title(f"{band}: attainment" if len(bands) > 1 else "attainment")
-            _draw_goodput(total, goodput, bases, per_accelerator=False)
-            _draw_goodput(each, goodput, bases, per_accelerator=True)
+            for count, limit in here[here["kind"] == "bound"].groupby("ranks"):
+                draw_bound(curves, limit, "rate_scale", line_of[count])
+            for axes, per_accelerator in ((total, False), (each, True)):
+                _draw_goodput(axes, goodput, bases, per_accelerator)
+                _draw_limits(axes, here[here["kind"] == "limit"], per_accelerator)
             for axes in grid[i]:
-                mark_simulated(axes, sorted(set(here["source"])))
+                mark_simulated(axes, sorted(set(points["source"])))
         points = rows[rows["kind"] == "point"]
         note = f"{interval_note(points)} SLOs and rates are the same for every number of accelerators."
-        if (rows["bound"].fillna("") != "").any():
+        if ((rows["bound"].fillna("") != "") | (rows[OPEN].fillna("") != "" if OPEN in rows else False)).any():
             note += " Hollow: the curve does not cross 90\u00a0% within the rates tried."
-        finish(figure, TITLE, footnote(points, note), _handles(bases, line_of))
+        finish(figure, TITLE, footnote(points, note), [*_handles(bases, line_of), *handles_of(rows, LIMIT)])
     return figure
 
 
@@ -97,6 +122,19 @@ def _draw_goodput(axes: Axes, rows: pd.DataFrame, bases: Mapping[str, SeriesStyl
     axes.set_xlabel("accelerators")
     axes.set_ylabel("max goodput, rate scale")
     axes.set_title("per accelerator" if per_accelerator else "max goodput")
+    axes.set_ylim(bottom=0)
+
+
+def _draw_limits(axes: Axes, rows: pd.DataFrame, per_accelerator: bool) -> None:
+    if rows.empty:
+        return
+    line = rows.sort_values("ranks")
+    value = line[LIMIT] / (line["ranks"] if per_accelerator else 1)
+    axes.plot(line["ranks"], value, color=COLOUR, linewidth=WIDTH, alpha=0.55, zorder=1.5)
+    axes.plot(
+        line["ranks"][line[OPEN] != ""], value[line[OPEN] != ""], marker="o", markersize=7, linestyle="none",
+        color=COLOUR, markerfacecolor="white", zorder=1.6,
+    )  # fmt: skip
     axes.set_ylim(bottom=0)
 
 

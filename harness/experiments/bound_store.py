@@ -22,7 +22,7 @@ WORLD = ("model", "accelerator", "curve")
 
 
 def bound_key(settings: Mapping[str, Any]) -> str:
-    """Of the requests and the device a point has, whatever its system. settings: as recorded with the point."""
+    """Of a point's requests and the devices that prefill them, whatever else its system is. settings: as recorded."""
     workload = {name: value for name, value in settings["workload"].items() if name != "path"}
     content = {
         "workload": workload,
@@ -35,6 +35,8 @@ def bound_key(settings: Mapping[str, Any]) -> str:
         "device": {name: settings["device"]["simulation"][name] for name in WORLD},
         "input": settings["input"],
     }
+    if (servers := settings["system"].get("prefill_instances") or 1) > 1:
+        content["servers"] = servers
     if (discard_first_s := settings["protocol"].get("discard_first_s")) is not None:
         content["discard_first_s"] = discard_first_s
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

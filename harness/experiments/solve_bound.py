@@ -54,7 +54,7 @@ class BoundSolver:
         from_ns = planned[0].due_ns + round(ready.discard_first_s * NS_PER_S) if planned else 0
         counted = [one for one in planned if one.due_ns >= from_ns]  # the bound of some requests holds among others too
         jobs = bound_jobs(counted, self._cost(point, task.batch_tokens))
-        return clairvoyant_bound(jobs, worst_class=task.worst_class)
+        return clairvoyant_bound(jobs, point.system.prefill_instances or 1, worst_class=task.worst_class)
 
     def _cost(self, point: PointSettings, batch_tokens: int) -> LeastCost:
         key = repr((point.model, point.device.simulation, batch_tokens))

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from figures.style import FIXED, ordered, styles_of
+from figures.page import finish, new_figure
+from figures.style import FIXED, as_written, ordered, styles_of
 
 COMPARISON = [
     "FlowPrefill (operator)", "FlowPrefill (tile)", "DistServe (FCFS)",
@@ -63,3 +64,23 @@ def test_legend_order() -> None:
         "FlowPrefill (operator)", "FlowPrefill (tile)", "DistServe (FCFS)", "Chunked prefill 256 (s_edf)",
         "Chunked prefill 2048 (s_edf)", "Chunked prefill 512 (edf)", "alpha", "zeta",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("vLLM-like 2048 (fcfs)", "vLLM-like 2048 (FCFS)"),
+        ("Chunked prefill 512 (s_edf)", "Chunked prefill 512 (S-EDF)"),
+        ("FlowPrefill (half_layer)", "FlowPrefill (half layer)"),
+        ("edf order", "EDF order"),
+        ("DistServe (FCFS)", "DistServe (FCFS)"),
+        ("my_edf_policy", "my_edf_policy"),
+    ],
+)
+def test_settings_are_written_as_a_reader_knows_them(name: str, written: str) -> None:
+    assert as_written(name) == written
+    figure = new_figure(4, 3)
+    axes = figure.subplots()
+    (line,) = axes.plot([0], [0], label=name)
+    finish(figure, "title", "note", [line])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [written]
