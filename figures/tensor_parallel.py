@@ -65,7 +65,7 @@ def draw(rows: pd.DataFrame) -> Figure:
     """A row per model: attainment, max goodput over the accelerators, and the same per accelerator."""
     labels = condition_labels(rows)
     bands, ranks = list(dict.fromkeys(labels)), sorted(set(rows["ranks"]))
-    bases = styles_of(rows["base"].dropna())
+    bases = styles_of(rows.loc[rows["kind"] == "goodput", "base"])
     line_of = {count: LINES[i % len(LINES)] for i, count in enumerate(ranks)}
     with theme():
         figure = new_figure(10.6, 1.6 + 2.9 * len(bands))
@@ -135,7 +135,7 @@ def _draw_limits(axes: Axes, rows: pd.DataFrame, per_accelerator: bool) -> None:
         line["ranks"][line[OPEN] != ""], value[line[OPEN] != ""], marker="o", markersize=7, linestyle="none",
         color=COLOUR, markerfacecolor="white", zorder=1.6,
     )  # fmt: skip
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(top=max(axes.get_ylim()[1], 1.06 * float(value.max())))
 
 
 def _handles(bases: Mapping[str, SeriesStyle], line_of: Mapping[int, LineStyle]) -> list[Line2D]:
