@@ -78,6 +78,8 @@ def draw(rows: pd.DataFrame) -> Figure:
         references = sorted(set(rows.loc[rows["ratio"].notna(), "reference"]))
         if references:
             note += f" In brackets: ratio to {' or '.join(references)}, seeds paired."
+        if references and set(rows["source"]) == {"simulated"} and set(rows["protocol"]) == {"paper"}:
+            note += " Arrivals of two minutes, compressed; the figure protocols has the steady state beside them."
         if (rows["bound"] != "").any():
             note += " Arrows: a bound, the curve does not cross 90\u00a0% within the rates tried."
         if len(not_valid):
