@@ -85,7 +85,7 @@ reproduce-full: env  ## Every measured experiment but the real servers (about 3 
 real-servers: env  ## FlowPrefill beside real vLLM and SGLang (80 min, 2 cores; needs make env-vllm env-sglang; resumable)
 	$(RUN) experiment=real_servers $(GPU)
 
-simulate: env  ## Every simulated experiment at the committed resolution (about 90 min of one core, 45 of two, no GPU; resumable)
+simulate: env  ## Every simulated experiment at the committed resolution (about 150 min of one core, 75 of two, no GPU; resumable)
 	for name in $(SIMULATED); do $(RUN) experiment=$$name; done
 	$(FIT) -m model=llama3_8b,qwen2_5_14b,llama3_70b,qwen3_30b_a3b device=a800_clean
 	$(FIT) model=llama3_8b device=a800_release
