@@ -79,7 +79,7 @@ reproduce: env  ## FlowPrefill and its rivals measured here, figures drawn (<= 3
 	@echo "reproduce: done; figures in $(OUT)/figures, tables in $(OUT)/tables"
 
 reproduce-full: env  ## Every measured experiment but the real servers (about 3 hours, 2 cores; needs make traces; docs/results.md; resumable)
-	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake pd_disaggregated; do $(RUN) experiment=$$name $(GPU); done
+	for name in goodput_vs_rate granularity slo_scale ablation azure_code mooncake; do $(RUN) experiment=$$name $(GPU); done
 	$(MAKE) figures claims
 
 real-servers: env  ## FlowPrefill beside real vLLM and SGLang (80 min, 2 cores; needs make env-vllm env-sglang; resumable)
