@@ -4,18 +4,16 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from engine.core.command_line import INTERRUPTED_STATUS, MISTAKE_STATUS, OF_THE_MACHINE
+from engine.core.command_line import INTERRUPTED_STATUS, MISTAKE_STATUS
 from engine.core.record import RequestRecord, Status
-from harness.assembly.reading import SettingsError, bounded
+from harness.assembly.reading import SettingsError
 from harness.experiments.locks import (
     HeldElsewhereError,
     StoppedWaitingError,
@@ -25,6 +23,7 @@ from harness.experiments.locks import (
 )
 from harness.experiments.machine import pinned, share_cores
 from harness.experiments.measure import Measured, StoppedBeforeError, measure, unless_stopped
+from harness.experiments.output import OutputSettings, clock_text, tell
 from harness.experiments.prepare import Prepared
 from harness.experiments.rival_server import NotRunError
 from harness.experiments.room import GO_ON, reason, require_room
@@ -38,39 +37,6 @@ Found = TypeVar("Found")
 
 OVERHEAD_S = 3.0
 """Added to a point's arrivals for the first estimate of the time left; measured times correct it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSettings:
-    """results: folder of raw points and tables. fail_fast: stop at the first failing point. redo: measure again.
-
-    share_machine: do not wait for other runs on this machine; for tests, whose numbers nobody uses.
-    only: one point of the experiment, by its id; None = all. workers: simulations side by side; None = one per core.
-    tables_only: write the tables again from the points that are there, and run nothing.
-    """
-
-    results: str
-    fail_fast: bool = False
-    redo: bool = False
-    share_machine: bool = False
-    only: str | None = None
-    workers: int | None = bounded(default=None, at_least=1)
-    tables_only: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.results.strip():
-            raise SettingsError("output.results must name a folder, and is empty")
-        # Shells leave the ~ in `output.results=~/mine` as it is.
-        object.__setattr__(self, "results", str(Path(self.results).expanduser()))
-
-
-def tell(text: str) -> None:
-    """A line for the person who watches. A log on a full disk loses it; a reader that left ends the command."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except OSError as error:
-        if error.errno not in OF_THE_MACHINE:
-            raise
 
 
 def point_folder(results: Path, experiment: str, point: str) -> Path:
@@ -290,13 +256,6 @@ def not_served(records: Sequence[RequestRecord]) -> str:
         return ""
     (cause, count), total = causes.most_common(1)[0], causes.total()
     return f" ({total} not served, {'all' if count == total else count} of them {cause})"
-
-
-def clock_text(seconds: float) -> str:
-    """Minutes and seconds, or hours, as a clock shows them."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _forget_replaced(folder: Path) -> None:

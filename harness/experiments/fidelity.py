@@ -41,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def compare(settings: Sequence[str], measured: Path, results: Path, page_path: Path) -> int:
     """Simulate, write the table, write the page. Raises SettingsError, StoreError or TableError."""
     from harness.assembly.reading import read
-    from harness.experiments.campaign import OutputSettings, tell
     from harness.experiments.cells import expand, read_cells, without_user_axes
     from harness.experiments.compose import outside_hydra
     from harness.experiments.fidelity_page import page
     from harness.experiments.fidelity_points import COLUMNS, pair
+    from harness.experiments.output import OutputSettings, tell
     from harness.experiments.prepare import Preparer
     from harness.experiments.simulated_campaign import SimulatedCampaign
     from harness.experiments.simulated_origin import simulation_origin

@@ -8,12 +8,13 @@ from pathlib import Path
 from harness.assembly.reading import SettingsError, bounded, read
 from harness.assembly.settings import LARGEST_FACTOR
 from harness.experiments.beforehand import require_alone, require_requests, require_worlds
-from harness.experiments.campaign import Campaign, OutputSettings, point_folder, tell
+from harness.experiments.campaign import Campaign, point_folder
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_sentences import search_sentence
 from harness.experiments.kept_tries import forget_tries, keep_try, points_tried
 from harness.experiments.locks import HeldElsewhereError
+from harness.experiments.output import OutputSettings, tell
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.simulated_campaign import SimulatedCampaign
 from harness.experiments.simulated_origin import simulation_origin

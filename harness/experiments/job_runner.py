@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Generic, TypeVar
 
 from engine.core.command_line import INTERRUPTED_STATUS
-from harness.experiments.campaign import OutputSettings, clock_text, tell
+from harness.experiments.output import OutputSettings, clock_text, tell
 from harness.experiments.room import GO_ON, reason
 from harness.experiments.side_by_side import Died, side_by_side, stop_at_once
 from harness.measurement.store import StoreError

@@ -11,13 +11,14 @@ from engine.core.command_line import INTERRUPTED_STATUS
 from harness.assembly.reading import SettingsError, bounded, read
 from harness.experiments import compose
 from harness.experiments.beforehand import require_alone, require_reference, require_requests, require_worlds
-from harness.experiments.campaign import Campaign, OutputSettings, tell
+from harness.experiments.campaign import Campaign
 from harness.experiments.cells import Axes, expand, read_cells, without_user_axes
 from harness.experiments.compose import Job
 from harness.experiments.goodput_search import search_rates
 from harness.experiments.goodput_sentences import goodput_sentences
 from harness.experiments.leftovers import results_in_use
 from harness.experiments.locks import locked
+from harness.experiments.output import OutputSettings, tell
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.real_servers import run_real_servers
 from harness.experiments.real_servers_tables import write_server_tables

@@ -12,13 +12,14 @@ from typing import Any
 
 from harness.assembly.point import read_point
 from harness.assembly.reading import SettingsError, read
-from harness.experiments.campaign import OutputSettings, point_folder, tell
+from harness.experiments.campaign import point_folder
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
 from harness.experiments.fingerprint import HASH_DIGITS, fingerprint, slug
 from harness.experiments.locks import machine_to_oneself
 from harness.experiments.machine import share_cores
 from harness.experiments.measure import recorded_settings
+from harness.experiments.output import OutputSettings, tell
 from harness.experiments.pause_rounds import PausesSettings, measure_pauses
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.provenance import provenance

@@ -21,9 +21,10 @@ from harness.experiments.calibration import (
     read_calibration,
     warm,
 )
-from harness.experiments.campaign import OVERHEAD_S, Campaign, OutputSettings, clock_text, tell
+from harness.experiments.campaign import OVERHEAD_S, Campaign
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
+from harness.experiments.output import OutputSettings, clock_text, tell
 from harness.experiments.placement import placed
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.real_servers_plan import PlacedPoint, Server, read_plan, write_plan

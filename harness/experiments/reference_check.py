@@ -20,9 +20,9 @@ from harness.assembly.reading import SettingsError, bounded, read
 from harness.assembly.settings import PointSettings
 from harness.assembly.simulated import run_settings, scheduler_of
 from harness.assembly.simulated_device import device_model, predictor_timings
-from harness.experiments.campaign import OutputSettings, tell
 from harness.experiments.cells import Axes
 from harness.experiments.compose import Job
+from harness.experiments.output import OutputSettings, tell
 from harness.experiments.prepare import Preparer
 from harness.experiments.simulated_origin import simulation_origin
 from harness.measurement.attainment import attainment

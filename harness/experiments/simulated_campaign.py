@@ -6,9 +6,9 @@ from typing import Any
 
 from harness.assembly.reading import SettingsError
 from harness.experiments.bound_store import add_bounds, bound_key, read_bounds
-from harness.experiments.campaign import OutputSettings, tell
 from harness.experiments.job_runner import JobRunner, Kind
 from harness.experiments.measure import recorded_settings
+from harness.experiments.output import OutputSettings, tell
 from harness.experiments.prepare import Prepared
 from harness.experiments.simulate_point import simulate_or_fail
 from harness.experiments.simulated_store import SimulatedPoint, add_simulated, read_runs, read_simulated

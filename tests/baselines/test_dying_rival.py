@@ -12,7 +12,8 @@ from baselines.servers.ports import port_taken
 from baselines.servers.process import ServerProcess
 from baselines.servers.process_table import still_alive
 from harness.experiments import servers
-from harness.experiments.campaign import Campaign, OutputSettings
+from harness.experiments.campaign import Campaign
+from harness.experiments.output import OutputSettings
 from harness.experiments.rival_server import Rival
 from harness.experiments.write_tables import write_tables
 from harness.measurement.table_file import read_table

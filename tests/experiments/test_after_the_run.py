@@ -14,7 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from engine.core.record import EngineReport
 from harness.experiments import servers
-from harness.experiments.campaign import Campaign, OutputSettings
+from harness.experiments.campaign import Campaign
+from harness.experiments.output import OutputSettings
 from harness.experiments.servers import ServerPool, Serving
 from harness.experiments.write_tables import write_tables
 from harness.loadgen.settings import Target

@@ -18,9 +18,10 @@ import pytest
 
 from engine.core.command_line import INTERRUPTED_STATUS
 from harness.experiments import campaign as campaign_module
-from harness.experiments.campaign import Campaign, OutputSettings, point_folder
+from harness.experiments.campaign import Campaign, point_folder
 from harness.experiments.locks import HeldElsewhereError, exclusive, machine_to_oneself
 from harness.experiments.measure import Measured
+from harness.experiments.output import OutputSettings
 from harness.experiments.point_origin import describe
 from harness.experiments.prepare import Prepared
 from harness.experiments.servers import ServerFailedError, ServerPool

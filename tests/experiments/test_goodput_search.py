@@ -12,11 +12,11 @@ import pytest
 from engine.core.record import ClientReport
 from harness.assembly.reading import SettingsError
 from harness.experiments import campaign as campaign_module
-from harness.experiments.campaign import OutputSettings
 from harness.experiments.compose import outside_hydra
 from harness.experiments.goodput_search import search_rates
 from harness.experiments.goodput_sentences import goodput_sentences
 from harness.experiments.measure import Measured
+from harness.experiments.output import OutputSettings
 from harness.experiments.point_origin import describe, find_point
 from harness.experiments.prepare import Prepared
 from harness.experiments.write_tables import write_tables

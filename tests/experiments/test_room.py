@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.assembly.reading import SettingsError
-from harness.experiments.campaign import OutputSettings, tell
+from harness.experiments.output import OutputSettings, tell
 from harness.experiments.room import require_writable
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,12 +10,12 @@ import pytest
 
 from harness.assembly.reading import SettingsError
 from harness.experiments.bound_store import BOUNDS, add_bounds, bound_key, read_bounds
-from harness.experiments.campaign import OutputSettings
 from harness.experiments.cells import expand, read_cells, without_user_axes
 from harness.experiments.compose import outside_hydra
 from harness.experiments.job_runner import Failure, JobRunner, Kind
 from harness.experiments.kinds import run_job
 from harness.experiments.measure import recorded_settings
+from harness.experiments.output import OutputSettings
 from harness.experiments.point_origin import describe, find_point
 from harness.experiments.prepare import Prepared, Preparer
 from harness.experiments.reference_check import crossing_rate
