@@ -1,12 +1,13 @@
 """What became of a claim, and the rows of a table that a claim is about."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import pandas as pd
 
 from figures.claims_file import Claim
 from figures.results import MissingInputError
+from harness.measurement.uncertainty import Interval
 
 
 class Outcome(StrEnum):
@@ -33,6 +34,10 @@ class Finding:
     note: str = ""
     simulated: bool = False
     vanished: bool = False
+
+    def within(self, interval: Interval | None) -> "Finding":
+        """The same with its interval, where there is one."""
+        return self if interval is None else replace(self, low=interval.low, high=interval.high)
 
     @property
     def contradicts(self) -> bool:

@@ -12,7 +12,7 @@ from figures.claims_file import Claim
 from figures.conditions import with_conditions
 from figures.granularity_rows import granularity_rows
 from figures.results import MissingInputError, Results
-from harness.measurement.uncertainty import Interval, bootstrap_mean, paired_ratio
+from harness.measurement.uncertainty import bootstrap_mean, paired_ratio
 
 
 def blocking_ratio(results: Results, claim: Claim) -> Finding:
@@ -33,7 +33,7 @@ def blocking_ratio(results: Results, claim: Claim) -> Finding:
     both = sorted(slow.keys() & fast.keys())
     if not both:
         return found
-    return _with_interval(found, paired_ratio([slow[s] for s in both], [fast[s] for s in both], fmean)[1])
+    return found.within(paired_ratio([slow[s] for s in both], [fast[s] for s in both], fmean)[1])
 
 
 def operator_blocking(results: Results, claim: Claim) -> Finding:
@@ -51,7 +51,7 @@ def operator_blocking(results: Results, claim: Claim) -> Finding:
     else:
         outcome = Outcome.WEAKER if ours < float(layer["blocking_mean_ms"]) else Outcome.CONTRADICTED
     found = Finding(claim, outcome, ours, note=note, simulated=is_simulated(rows))
-    return _with_interval(found, bootstrap_mean(list(_mean_by_seed(results, claim, "operator").values())))
+    return found.within(bootstrap_mean(list(_mean_by_seed(results, claim, "operator").values())))
 
 
 def chunk_trade_off(results: Results, claim: Claim) -> Finding:
@@ -137,10 +137,6 @@ def _mean_by_seed(results: Results, claim: Claim, setting: str) -> dict[int, flo
     rows = rows_of(claim, with_conditions(table), str(claim.table))
     rows = rows[rows["granularity"].eq(setting) & rows["chunk_tokens"].isna() & rows["blocking_mean_ms"].notna()]
     return {int(str(seed)): fmean(there) for seed, there in rows.groupby("seed")["blocking_mean_ms"]}
-
-
-def _with_interval(found: Finding, interval: Interval | None) -> Finding:
-    return found if interval is None else replace(found, low=interval.low, high=interval.high)
 
 
 def _state(share: float, tolerance: float, equal_is_enough: bool) -> str:

@@ -13,8 +13,9 @@ from figures.results import MissingInputError, Results
 from figures.rounds import ON_EVENTS
 from figures.seed_means import value_over_seeds
 from figures.series_settings import setting_in
+from harness.measurement.uncertainty import Interval, paired_ratio
 
-NEEDED = ("system", "granularity", "decisions", "requests_due", "requests_ok", "verdict", "source")
+NEEDED = ("system", "granularity", "seed", "decisions", "requests_due", "requests_ok", "verdict", "source")
 LOST_POINTS = 1.0
 """Attainment counts as lost where it is more than this many points below another way of deciding."""
 
@@ -38,7 +39,8 @@ def rounds_per_event(results: Results, claim: Claim) -> Finding:
         outcome = Outcome.REPRODUCED
     else:
         outcome = Outcome.WEAKER if chunked is not None and ours < chunked else Outcome.CONTRADICTED
-    return Finding(claim, outcome, ours, note=note, simulated=is_simulated(table))
+    found = Finding(claim, outcome, ours, note=note, simulated=is_simulated(table))
+    return found.within(_rounds_interval(table[is_flowprefill(table)]))
 
 
 def event_rounds(results: Results, claim: Claim) -> Finding:
@@ -46,7 +48,7 @@ def event_rounds(results: Results, claim: Claim) -> Finding:
 
     Attainment is the mean over the rates, seeds paired.
     """
-    needed = (*NEEDED, "series", "seed", "rate_scale", "attainment")
+    needed = (*NEEDED, "series", "rate_scale", "attainment")
     table = rows_of(claim, results.table(str(claim.table), needed), str(claim.table))
     table = table[is_valid(table["verdict"]) & table["attainment"].notna()]
     events = table[table["series"] == ON_EVENTS]
@@ -66,7 +68,8 @@ def event_rounds(results: Results, claim: Claim) -> Finding:
         outcome = Outcome.CONTRADICTED
     else:
         outcome = Outcome.WEAKER if lost else Outcome.REPRODUCED
-    return Finding(claim, outcome, ours, note="; ".join(notes), simulated=is_simulated(table))
+    found = Finding(claim, outcome, ours, note="; ".join(notes), simulated=is_simulated(table))
+    return found.within(_rounds_interval(events))
 
 
 def prediction_error(results: Results, claim: Claim) -> Finding:
@@ -116,3 +119,10 @@ def long_operators(results: Results, claim: Claim) -> Finding:
 def _rounds(rows: pd.DataFrame) -> float | None:
     events = rows["requests_due"].sum() + rows["requests_ok"].sum()
     return float(rows["decisions"].sum() / events) if events else None
+
+
+def _rounds_interval(rows: pd.DataFrame) -> Interval | None:
+    """Of the same over seeds."""
+    by_seed = rows.groupby("seed")[["decisions", "requests_due", "requests_ok"]].sum()
+    events = (by_seed["requests_due"] + by_seed["requests_ok"]).tolist()
+    return paired_ratio(by_seed["decisions"].tolist(), events, sum)[1]

@@ -42,7 +42,7 @@ def goodput(
 def decisions(root: Path, rounds: int, chunked: int | None = 700) -> Results:
     """A point table of 100 requests due, 95 of them completed, by each system."""
     row = {
-        "system": "flowprefill", "granularity": "operator", "decisions": rounds, "requests_due": 100,
+        "system": "flowprefill", "granularity": "operator", "seed": 0, "decisions": rounds, "requests_due": 100,
         "requests_ok": 95, "verdict": "VALID", "source": "measured",
     }  # fmt: skip
     rows = [row] if chunked is None else [row, {**row, "system": "chunked_prefill", "decisions": chunked}]
@@ -155,6 +155,18 @@ def test_c4(tmp_path: Path, rounds: int, chunked: int | None, outcome: Outcome) 
     found = judge_claim(decisions(tmp_path, rounds, chunked), CLAIMS["C4"])
     assert found.outcome is outcome
     assert found.ours == pytest.approx(rounds / 195)
+
+
+def test_c4_has_an_interval_over_seeds(tmp_path: Path) -> None:
+    results = decisions(tmp_path, 180)
+    table = results.table(POINTS)
+    by_seed = [table.assign(seed=seed, decisions=rounds) for seed, rounds in enumerate((150, 180, 195))]
+    pd.concat(by_seed).to_csv(tmp_path / "tables" / f"{POINTS}.csv", index=False)
+    found = judge_claim(Results(tmp_path), CLAIMS["C4"])
+    assert found.ours == pytest.approx((150 + 180 + 195) / (3 * 195))
+    assert found.low is not None
+    assert found.high is not None
+    assert 150 / 195 <= found.low < found.ours < found.high <= 1.0
 
 
 def test_c4_leaves_invalid_points_out(tmp_path: Path) -> None:
